@@ -105,6 +105,17 @@ class SparkDriver:
             raise JobFailed(result)
         return result
 
+    def answered(self, seconds: float) -> bool:
+        """Whether the oldest `result` is there within that time."""
+        return self._pipe.poll(seconds)
+
+    def freeze(self) -> None:
+        """SIGSTOP for the process and its JVM."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self._process.pid, signal.SIGCONT)
+
     def renew(self, changes: Mapping[str, str]) -> None:
         """End the session; the next call starts one with the settings of `configure` and ``changes`` to them.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.explore.exploring import WEIGHTS
-from tests.faults.explore.schedule import KINDS, Fault, Schedule, draw
+from tests.faults.explore.schedule import KINDS, SPARK_KINDS, Fault, Schedule, draw
 from tests.faults.explore.shrink import smallest
 
 JOBS, OFTEN = tuple(WEIGHTS), tuple(WEIGHTS.values())
@@ -21,6 +21,18 @@ def test_all_jobs_and_all_faults_are_drawn() -> None:
     assert {fault.kind for schedule in batch for fault in schedule.faults} == set(KINDS)
     assert {schedule.topology for schedule in batch} == {"server", "cluster", "standby"}
     assert all(schedule.faults for schedule in drawn)
+
+
+def test_faults_of_spark_are_drawn_where_they_can_strike() -> None:
+    drawn = [draw(seed, ["spark"], [1]) for seed in range(300)]
+    struck = {(schedule.topology, fault.kind, fault.event) for schedule in drawn for fault in schedule.faults}
+    assert {kind for _, kind, _ in struck} == set(SPARK_KINDS)
+    assert {topology for topology, _, _ in struck} == {"server", "cluster"}
+    assert ("server", "lose worker") not in {(topology, kind) for topology, kind, _ in struck}
+    assert {event for _, kind, event in struck if kind == "lose outputs"} == {"read"}
+    assert {event for _, kind, event in struck if kind == "kill executor"} == {"map", "reduce"}
+    kept = [dict(schedule.server) for schedule in drawn if any(fault.kind[:4] == "lose" for fault in schedule.faults)]
+    assert not any("tier-after" in options for options in kept)
 
 
 def test_smallest_failing_schedule_has_the_faults_and_the_work_that_matter() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from bench.harness import machine
 from bench.harness.ending import unwind_when_told_to_end
+from tests.conftest import JAVA_OPTIONS
 from tests.faults.explore import planted, plants
 from tests.faults.explore.exploring import WEIGHTS, Score, explore, fresh_seed, schedules
 from tests.faults.explore.running import Outcome
@@ -31,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seed = fresh_seed() if options.seed is None else options.seed
     scratch = Path(tempfile.mkdtemp(prefix="explore-"))
     logging.basicConfig(filename=scratch / "explorer.log")  # of what runs in this process
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)  # Spark's JVMs run for seconds
     if options.plant:
         return _hunt(options, seed if options.replay is None else options.replay, scratch)
     count = 1 if options.replay is not None else options.seeds

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
+from shuffle_api.errors import ShuffleError
 from tests.faults.explore.cluster import DidNotStart, Hung, Scene
 from tests.faults.explore.ledger import Finding
 from tests.faults.explore.schedule import Fault
@@ -24,9 +26,9 @@ class Injector:
         self._failures: list[Finding] = []
         self._closing = threading.Event()
 
-    def begin(self, fault: Fault) -> None:
+    def begin(self, fault: Fault, by: Callable[[Scene, Fault], None] = strike) -> None:
         """Strike, `after` seconds from now."""
-        thread = threading.Thread(target=self._strike, args=(fault,), name=f"strike {fault.kind}", daemon=True)
+        thread = threading.Thread(target=self._strike, args=(fault, by), name=f"strike {fault.kind}", daemon=True)
         self._threads.append(thread)
         thread.start()
         if not fault.after:
@@ -64,10 +66,10 @@ class Injector:
         for thread in self._threads:
             thread.join(JOIN_S)
 
-    def _strike(self, fault: Fault) -> None:
+    def _strike(self, fault: Fault, by: Callable[[Scene, Fault], None]) -> None:
         if self._closing.wait(fault.after):
             return
-        self._failures += self._guarded(lambda: strike(self._scene, fault), str(fault))
+        self._failures += self._guarded(lambda: by(self._scene, fault), str(fault))
 
     def _guarded(self, call: object, what: str = "") -> list[Finding]:
         try:
@@ -77,4 +79,6 @@ class Injector:
             return [Finding("start", f"{what}: {failed}")]
         except Hung as hung:
             return [Finding("hang", f"{what}: {hung}")]
+        except ShuffleError as error:
+            return [Finding("error", f"{what}: {error!r}")]
         return []

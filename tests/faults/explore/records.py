@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from shuffle_transport.checksum import crc32c
@@ -100,6 +101,13 @@ def problems(
             of_it = [(number, partition) for source, number, partition in ours if source.attempt == attempt]
             found += _sequence(Source(run, shuffle, map, attempt), of_it, size, partitions)
     return _few(found)
+
+
+def maps_out_of_order(got: Sequence[Record]) -> list[Problem]:
+    """Whether a reader of one partition, to whom maps come in their order, had a record of one after a later one's."""
+    maps = [source.map for source, _, _ in (_parse(record) for _, record in got) if source is not None]
+    pairs = [(before, after) for before, after in pairwise(maps) if after < before]
+    return [Problem("reordered", f"map {after} after map {before}") for before, after in pairs[:SHOWN]]
 
 
 def _sequence(source: Source, got: list[tuple[int, int]], size: Size, partitions: range) -> Iterator[Problem]:

@@ -47,10 +47,12 @@ def run(schedule: Schedule, scratch: Path, keep: bool = True) -> Outcome:
     return replace(outcome, kept=str(root))
 
 
-def _batch(schedule: Schedule, root: Path) -> Outcome:
+def _served(schedule: Schedule, root: Path) -> Outcome:
     try:
         metadata = databases.fresh() if schedule.topology == "standby" else ""
         with Scene(schedule, root, metadata) as scene:
+            if schedule.job == "spark":
+                return Outcome(schedule, tuple(run_spark(schedule, scene)), 0.0, {}, unchecked=scene.unchecked)
             job = BatchJob(schedule, scene)
             job.run()
             return Outcome(schedule, tuple(job.findings), 0.0, dict(job.trouble), unchecked=scene.unchecked)
@@ -62,13 +64,9 @@ def _streaming(schedule: Schedule, root: Path) -> Outcome:
     return Outcome(schedule, tuple(run_streaming(schedule, root)), 0.0, {})
 
 
-def _spark(schedule: Schedule, root: Path) -> Outcome:
-    return Outcome(schedule, tuple(run_spark(schedule, root)), 0.0, {})
-
-
 JOBS: dict[str, Callable[[Schedule, Path], Outcome]] = {
-    "remote": _batch,
-    "hybrid": _batch,
+    "remote": _served,
+    "hybrid": _served,
     "pipelined": _streaming,
-    "spark": _spark,
+    "spark": _served,
 }

@@ -183,14 +183,18 @@ KINDS = {
 }
 """What may strike a batch job, and how often one is drawn."""
 
-_PHASES = ("map", "reduce")
-SPARK_FAULTS = {
-    "server": (*((kind, phase) for kind in ("executor", "server") for phase in _PHASES), ("outputs", "between")),
-    "cluster": tuple(
-        (kind, phase) for kind in ("executor", "worker", "worker for good", "master") for phase in _PHASES
-    ),
+SERVER_FAULTS = ("kill", "restart", "stop", "clock", "disk", "hang", "network", "flip")
+SPARK_KINDS = {kind: KINDS[kind] for kind in SERVER_FAULTS} | {
+    "kill executor": 3,
+    "stop executor": 4,
+    "lose worker": 4,
+    "lose outputs": 3,
+    "again": 2,
 }
-"""What may strike a job of Spark, and in which of its phases."""
+"""What may strike a job of Spark: executors, the files of a worker or of single outputs; `again`: while the driver is
+stopped, another one runs a job under the same name."""
+SPARK_EVENTS = ("map", "map", "reduce", "read")
+"""A map task or a reduce task is in its middle; all has been read once."""
 
 _FOR_TASKS = {"kill task": 5, "stop task": 4}
 
@@ -205,6 +209,7 @@ _DETAILS: dict[str, Callable[[Fault, random.Random], Fault]] = {
     "stop task": _amount(1.0, 4.0, LONG_STOP_S),
     "stop driver": _amount(4.0, LONG_STOP_S),
     "again": _amount(0.5, 3.0),
+    "stop executor": _amount(1.0, 4.0, LONG_STOP_S),
 }
 
 
@@ -237,12 +242,43 @@ def _streaming_fault(kind: str, schedule: Schedule, chance: random.Random) -> Fa
 
 
 def _spark(schedule: Schedule, chance: random.Random) -> Schedule:
-    case = chance.choice(("server", "by file", "over the wire"))
-    topology = "server" if case == "server" else "cluster"
-    kind, phase = chance.choice(SPARK_FAULTS[topology])
-    most = {"map": 8, "reduce": 4, "between": 3}[phase]
-    fault = Fault(kind, phase, chance.randint(1, most), victim=chance.randrange(2))
-    return replace(schedule, case=case, topology=topology, faults=(fault,), maps=8, partitions=4)
+    topology = chance.choice(("server", "cluster"))
+    schedule = replace(
+        schedule,
+        topology=topology,
+        maps=chance.choice((4, 8)),
+        partitions=chance.choice((4, 10)),
+        records=chance.choice((12, 60, 300)),
+        size=chance.choice((20, 300, 3000)),
+        races=chance.choice((0, 1)),
+        restart=chance.random() < 0.5,
+    )
+    faults = [_spark_fault(schedule, chance) for _ in range(chance.choice((1, 1, 2)))]
+    exact = any(fault.kind.startswith("lose") for fault in faults)  # one copy of each output, and on the disk
+    return replace(
+        schedule,
+        faults=tuple(sorted(faults, key=lambda fault: SPARK_EVENTS.index(fault.event))),
+        options=tuple(_spark_options(topology == "cluster" and not exact, chance)),
+        server=tuple(option for option in _server_options(chance) if not exact or option[0] != "tier-after"),
+    )
+
+
+def _spark_fault(schedule: Schedule, chance: random.Random) -> Fault:
+    kinds = dict(SPARK_KINDS)
+    if schedule.topology == "server":
+        del kinds["lose worker"]  # there is no other one
+    kind = chance.choices(tuple(kinds), tuple(kinds.values()))[0]
+    events = ("read",) if kind == "lose outputs" else SPARK_EVENTS[: -1 if kind.endswith("executor") else None]
+    event = chance.choice(events)
+    most = {"map": schedule.maps, "reduce": schedule.partitions}.get(event, 1)
+    fault = Fault(kind, event, chance.randrange(most), chance.choice((0.0, 0.02, 0.3)), chance.randrange(4))
+    return _DETAILS[kind](fault, chance) if kind in _DETAILS else fault
+
+
+def _spark_options(copied: bool, chance: random.Random) -> list[tuple[str, str]]:
+    found = [("handOver", "off")] if chance.random() < 0.5 else [("batchSize", "4k")]
+    found += [("blockSize", "4k")] if found[0][0] == "batchSize" or chance.random() < 0.5 else []
+    return [*found, ("replicas", "2")] if copied and chance.random() < 0.3 else found
 
 
 _DRAWN: dict[str, Callable[[Schedule, random.Random], Schedule]] = {

@@ -1,88 +1,109 @@
-"""Schedules of Spark: a standalone cluster with two executors, kept for all of them, and a job of two stages each.
+"""Schedules of Spark: a job of two stages on servers of its own.
 
-``executor``, ``worker``, ``master`` and ``server`` are killed in the middle of a task and started again at once;
-``worker for good`` loses its files, too; of ``outputs`` some vanish from the disk between the stages. Each answer must
-be right, and the maps that ran again after they had succeeded must be exactly those that were lost.
+A standalone cluster with two workers and a driver's JVM are kept for the schedules to come, and ended when one was
+wrong.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
-import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
-from bench.harness.spark_driver import JobFailed
-from tests.faults.explore import spark_cluster, spark_server
+from bench.harness.spark import local_conf
+from bench.harness.spark_driver import SparkDriver
+from shuffle_plugins.spark import find_jar, spark_conf
+from tests.faults.explore.cluster import Scene
 from tests.faults.explore.ledger import Finding
-from tests.faults.explore.schedule import Fault, Schedule
-from tests.faults.explore.spark_run import Run
+from tests.faults.explore.schedule import Schedule
+from tests.faults.explore.spark_run import SparkRun
 from tests.spark import observe
+from tests.spark.standalone import Standalone
 
-SETTINGS = observe.WITH_UI | {"spark.executor.memory": "1g", "spark.executor.cores": "2", "spark.task.maxFailures": "8"}
+SETTINGS = observe.WITH_UI | {
+    "spark.executor.memory": "1g",
+    "spark.executor.cores": "2",
+    # A fault that lasts costs many attempts.
+    "spark.task.maxFailures": "1000",
+    "spark.stage.maxConsecutiveAttempts": "1000",
+    # An executor that stands still for longer is given up.
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "6000",
+    "spark.network.timeoutInterval": "1s",
+}
+RACES = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.multiplier": "1.5",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.efficiency.enabled": "false",
+}
+NAME = "nightly"
+END_S = 120.0
 
 
-class SparkScene(Protocol):
-    """What jobs of Spark run on."""
+class Place:
+    """A cluster of Spark and a driver, for one schedule after the other."""
 
-    def run(self, group: str, fault: Fault) -> Run: ...
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self.directory = directory
+        self._stack = ExitStack()
+        try:
+            self._spark = self._stack.enter_context(Standalone(directory, cores=2))
+            conf = local_conf(directory) | {"spark.jars": str(find_jar())}
+            self.driver = self._stack.enter_context(SparkDriver(conf, directory / "spark.log"))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def conf(self, schedule: Schedule, server: str) -> dict[str, str]:
+        """Settings of the schedule's driver."""
+        options = dict(schedule.options) | {"app": NAME}
+        flight = spark_conf(server, fallback="never", options=options)
+        races = RACES if schedule.races else {}
+        return local_conf(self.directory) | SETTINGS | races | flight | {"spark.master": self._spark.url}
+
+    def close(self) -> None:
+        self._stack.close()
 
 
-_lock = threading.Lock()
-_scenes: dict[str, tuple[SparkScene, ExitStack]] = {}
+_idle: list[Place] = []
 _numbers = itertools.count()
 
 
-def run_spark(schedule: Schedule, root: Path) -> list[Finding]:
-    """What was wrong in one run. One runs at a time."""
-    with _lock:
-        scene = _scene(schedule, root)
-        found: list[Finding] = []
-        for fault in schedule.faults:
-            try:
-                run = scene.run(f"run-{next(_numbers)}", fault)
-            except (JobFailed, TimeoutError) as failed:
-                _forget(schedule)
-                kind = "hang" if isinstance(failed, TimeoutError) else "error"
-                return [*found, Finding(kind, f"{fault}: {failed}")]
-            if not run.right:
-                found.append(Finding("lost", f"{fault}: the answer is wrong"))
-            if not run.as_it_must_be:
-                found.append(Finding("dropped", f"{fault}: {run}"))
-        return found
+def run_spark(schedule: Schedule, scene: Scene) -> list[Finding]:
+    """What was wrong in one run."""
+    number = next(_numbers)
+    try:
+        place = _idle.pop()
+    except IndexError:
+        place = Place(scene.root.parent / f"spark-{number}")
+    (scene.root / "spark").symlink_to(place.directory)  # its logs
+    try:
+        conf = place.conf(schedule, scene.server)
+        place.driver.configure(conf)
+        another = conf | {"spark.master": "local[2]"}
+        run = SparkRun(
+            schedule, scene, place.driver, 2 * number, lambda: SparkDriver(another, scene.root / "another.log")
+        )
+        run.run()
+    except BaseException:
+        place.close()
+        raise
+    if run.findings:
+        place.close()
+    else:
+        _idle.append(place)
+    return run.findings
 
 
 def close_spark() -> None:
     """End the clusters."""
-    with _lock:
-        while _scenes:
-            _scenes.popitem()[1][1].close()
+    while _idle:
+        _idle.pop().close()
 
 
 atexit.register(close_spark)
-
-
-def _scene(schedule: Schedule, root: Path) -> SparkScene:
-    """The cluster of this kind, which outlives the schedule that starts it."""
-    if schedule.case not in _scenes:
-        kind, stack = schedule.case.replace(" ", "-"), ExitStack()
-        scratch = root.parent / f"spark-{kind}-{next(_numbers)}"
-        scratch.mkdir()
-        try:
-            made: SparkScene
-            if schedule.topology == "server":
-                made = stack.enter_context(spark_server.scene(scratch, SETTINGS))
-            else:
-                made = stack.enter_context(spark_cluster.scene(scratch, SETTINGS, schedule.case == "by file"))
-        except BaseException:
-            stack.close()
-            raise
-        _scenes[schedule.case] = made, stack
-    return _scenes[schedule.case][0]
-
-
-def _forget(schedule: Schedule) -> None:
-    """It is of no more use."""
-    _scenes.pop(schedule.case)[1].close()

@@ -1,6 +1,6 @@
 """A job of Spark: two stages whose tasks say where they are. These functions run in the Spark driver.
 
-Record i has key ``i % held.KEYS`` and value i, as in `tests.spark.held`, which knows what must come out.
+The records are those of `tests.faults.explore.records`; Spark's id of a task attempt is their attempt.
 """
 
 import os
@@ -9,57 +9,64 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from pyspark import RDD, TaskContext
 from pyspark.sql import SparkSession
 
-from tests.spark import held, observe
+from tests.faults.explore.records import Record, Size, Source, written
+from tests.spark import observe
 
 T = TypeVar("T")
+KEPT: "dict[int, RDD[Record]]" = {}
+"""What each run has shuffled."""
 
-MIDDLE = 200
-"""The record of each task before which it stops for a while."""
 
-
-def two_stages(
-    spark: SparkSession, group: str, flags: str, records: int, maps: int, partitions: int, pause: float
-) -> list[int]:
-    """The sums of the values by partition. A task in its middle writes its executor's process id into a file.
+def two_stages(spark: SparkSession, run: int, flags: str, maps: int, size: Size, pause: float) -> list[list[Record]]:
+    """What each reduce task has read, in order. A task in its middle writes its executor's process id into a file.
 
     The files are ``<flags>/map-<n>`` and ``<flags>/reduce-<n>``; the task goes on after ``pause`` seconds. What was
     shuffled is kept for `read`.
     """
-    spark.sparkContext.setJobGroup(group, "tests.faults.explore")
-    given = spark.sparkContext.parallelize(range(records), maps)
-    written = given.mapPartitionsWithIndex(lambda n, part: _held_up(part, Path(flags, f"map-{n}"), pause))
-    shuffled = held.HELD["kept"] = written.map(lambda i: (i % held.KEYS, i)).partitionBy(partitions)
+    spark.sparkContext.setJobGroup(group(run), "tests.faults.explore")
+    tasks = spark.sparkContext.parallelize(range(maps), maps)
+    records = tasks.mapPartitionsWithIndex(
+        lambda n, _: _held_up(_written(run, n, size), Path(flags, f"map-{n}"), size.records // 2, pause)
+    )
+    shuffled = KEPT[run] = records.partitionBy(size.partitions, lambda partition: partition)
+    middle = maps * size.records // size.partitions // 2
     return shuffled.mapPartitionsWithIndex(
-        lambda n, part: [sum(value for _, value in _held_up(part, Path(flags, f"reduce-{n}"), pause))]
+        lambda n, part: [list(_held_up(part, Path(flags, f"reduce-{n}"), middle, pause))]
     ).collect()
 
 
-def written_maps(spark: SparkSession, group: str) -> list[tuple[int, int]]:
-    """Id and index of every map task of a job group that succeeded, the first and any that ran again."""
+def read(spark: SparkSession, run: int) -> list[list[Record]]:
+    """The second stage over what is kept, without a stop."""
+    spark.sparkContext.setJobGroup(group(run), "tests.faults.explore")
+    return KEPT[run].glom().collect()
+
+
+def written_maps(spark: SparkSession, run: int) -> list[tuple[int, int]]:
+    """Id and index of every map task of a run that succeeded, the first and any that ran again."""
     tracker = spark.sparkContext.statusTracker()
-    infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    infos = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group(run))]
     stages = {stage for info in infos if info is not None for stage in info.stageIds}
     tasks = observe.tasks_of_stages(spark, sorted(stages))
     return [(task.id, task.index) for task in tasks if task.status == "SUCCESS" and task.written_bytes]
 
 
-def write(spark: SparkSession, group: str, records: int, maps: int, partitions: int) -> None:
-    """Only the first stage; its output is kept for `read`."""
-    spark.sparkContext.setJobGroup(group, "tests.faults.explore")
-    held.write(spark, name="kept", records=records, maps=maps, partitions=partitions)
+def group(run: int) -> str:
+    """The name of its job group."""
+    return f"run-{run}"
 
 
-def read(spark: SparkSession, group: str) -> list[int]:
-    """The second stage over what is kept, without a stop."""
-    spark.sparkContext.setJobGroup(group, "tests.faults.explore")
-    return held.read(spark, name="kept")
+def _written(run: int, map: int, size: Size) -> Iterator[Record]:
+    context = TaskContext.get()
+    assert context is not None
+    return written(Source(run, 0, map, context.taskAttemptId()), size)
 
 
-def _held_up(records: Iterable[T], flag: Path, pause: float) -> Iterator[T]:
+def _held_up(records: Iterable[T], flag: Path, middle: int, pause: float) -> Iterator[T]:
     for number, record in enumerate(records):
-        if number == MIDDLE:
+        if number == middle:
             part = flag.with_suffix(f".{os.getpid()}")
             part.write_text(str(_executor()))
             part.rename(flag)

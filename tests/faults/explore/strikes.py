@@ -29,7 +29,7 @@ def strike(scene: Scene, fault: Fault) -> None:
 
 
 def _kill(scene: Scene, fault: Fault) -> None:
-    server = _victim(scene.servers, fault)
+    server = victim(scene.servers, fault)
     with server.lock:
         began = time.monotonic()
         server.kill()
@@ -39,7 +39,7 @@ def _kill(scene: Scene, fault: Fault) -> None:
 
 
 def _restart(scene: Scene, fault: Fault) -> None:
-    server = _victim(scene.servers, fault)
+    server = victim(scene.servers, fault)
     with server.lock:
         began = time.monotonic()
         server.stop()
@@ -89,7 +89,7 @@ def _give_up_outputs(scene: Scene, master: Server) -> None:
 
 
 def _stop(scene: Scene, fault: Fault) -> None:
-    server = _victim(scene.servers, fault)
+    server = victim(scene.servers, fault)
     with server.lock:
         if server.child is None or not server.child.alive:
             return
@@ -105,7 +105,7 @@ def _away(scene: Scene, server: Server, seconds: float) -> None:
 
 
 def _clock(scene: Scene, fault: Fault) -> None:
-    _victim(scene.servers, fault).set_clock(fault.amount)
+    victim(scene.servers, fault).set_clock(fault.amount)
 
 
 def _disk(scene: Scene, fault: Fault) -> None:
@@ -207,10 +207,10 @@ def _directory(server: Server, where: str, fault: Fault) -> Path:
 
 
 def _holder(scene: Scene, where: str, fault: Fault) -> Server:
-    return _victim(scene.masters if where == "journal" else scene.workers, fault)
+    return victim(scene.masters if where == "journal" else scene.workers, fault)
 
 
-def _victim(servers: list[Server], fault: Fault) -> Server:
+def victim(servers: list[Server], fault: Fault) -> Server:
     return servers[fault.victim % len(servers)]
 
 
