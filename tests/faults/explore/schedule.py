@@ -246,6 +246,7 @@ def _spark(schedule: Schedule, chance: random.Random) -> Schedule:
     schedule = replace(
         schedule,
         topology=topology,
+        shuffles=1,
         maps=chance.choice((4, 8)),
         partitions=chance.choice((4, 10)),
         records=chance.choice((12, 60, 300)),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.harness.cluster import holders, wait_until
 from bench.harness.spark_driver import JobFailed, SparkDriver
+from shuffle_server.store.file_cache import KEPT_SECONDS
 from tests.faults.explore import records, spark_job
 from tests.faults.explore.cluster import Hung, Scene
 from tests.faults.explore.injector import Injector
@@ -191,6 +192,7 @@ class SparkRun:
             for path in [path for root in roots for path in root.glob(f"*/*/{attempt}.*.out")]:
                 path.unlink()
                 self._lost.add(attempt)
+        time.sleep(KEPT_SECONDS)  # a reader that comes earlier gets the open file
 
     def _again(self, scene: Scene, fault: Fault) -> None:
         """While the driver is stopped, another one runs a job under its name, and goes on beside it."""
@@ -200,6 +202,7 @@ class SparkRun:
             with self._another() as other:
                 self._begin(other, run := self._number + 1)
                 wait_until(lambda: any((self._flags / f"{run}").glob("map-?")), "the other driver is at work", JOB_S)
+                time.sleep(fault.amount)
                 self._driver.thaw()
                 self._check(other, run, [other.result(JOB_S)])
         except (JobFailed, TimeoutError) as failed:
