@@ -193,7 +193,7 @@ SPARK_KINDS = {kind: KINDS[kind] for kind in SERVER_FAULTS} | {
 }
 """What may strike a job of Spark: executors, the files of a worker or of single outputs; `again`: while the driver is
 stopped, another one runs a job under the same name."""
-SPARK_EVENTS = ("map", "map", "reduce", "read")
+SPARK_EVENTS = ("map", "reduce", "read")
 """A map task or a reduce task is in its middle; all has been read once."""
 
 _FOR_TASKS = {"kill task": 5, "stop task": 4}
@@ -269,8 +269,8 @@ def _spark_fault(schedule: Schedule, chance: random.Random) -> Fault:
     if schedule.topology == "server":
         del kinds["lose worker"]  # there is no other one
     kind = chance.choices(tuple(kinds), tuple(kinds.values()))[0]
-    events = ("read",) if kind == "lose outputs" else SPARK_EVENTS[: -1 if kind.endswith("executor") else None]
-    event = chance.choice(events)
+    lasting = kind in ("lose worker", "flip")  # the next read meets it
+    event = "read" if kind == "lose outputs" else chance.choice(SPARK_EVENTS if lasting else SPARK_EVENTS[:2])
     most = {"map": schedule.maps, "reduce": schedule.partitions}.get(event, 1)
     fault = Fault(kind, event, chance.randrange(most), chance.choice((0.0, 0.02, 0.3)), chance.randrange(4))
     return _DETAILS[kind](fault, chance) if kind in _DETAILS else fault
