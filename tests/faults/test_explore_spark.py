@@ -78,7 +78,7 @@ SCHEDULES: dict[str, tuple[Topology, tuple[Fault, ...]]] = {
 }
 AT_LENGTH: dict[str, tuple[Topology, tuple[Fault, ...]]] = {
     "worker lost": ("cluster", (Fault("lose worker", "map", 5, victim=1),)),
-    "executor given up": ("cluster", (Fault("stop executor", "reduce", 2, amount=LONG_STOP_S),)),
+    "executor lost": ("cluster", (Fault("stop executor", "reduce", 2, amount=LONG_STOP_S),)),
     "executor killed, master killed": ("cluster", (Fault("kill executor", "map", 5), Fault("kill", "reduce", 1))),
     "name used again": ("server", (Fault("again", "reduce", 2),)),
 }

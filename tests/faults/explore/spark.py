@@ -27,7 +27,7 @@ SETTINGS = observe.WITH_UI | {
     # A fault that lasts costs many attempts.
     "spark.task.maxFailures": "1000",
     "spark.stage.maxConsecutiveAttempts": "1000",
-    # An executor that stands still for longer is given up.
+    # An executor that stands still for longer is lost.
     "spark.executor.heartbeatInterval": "1s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "6000",
     "spark.network.timeoutInterval": "1s",

@@ -111,7 +111,7 @@ class SparkRun:
         wait_until(self._injector.quiet, "the faults are over", OVER_S)
         self.findings += self._injector.heal()
         if not self._may_rerun:
-            self._await_given_up()
+            self._await_loss()
         reads.append(driver.call(spark_job.read, timeout=JOB_S, run=run))
         if self.schedule.restart:
             self.findings += self._injector.restart_all()
@@ -137,8 +137,8 @@ class SparkRun:
             self.findings += wrong_reads(read, run, self._size, range(self.schedule.maps), attempts)
         return attempts
 
-    def _await_given_up(self) -> None:
-        """Else an executor that has read ahead might not miss what is lost."""
+    def _await_loss(self) -> None:
+        """By Spark: else an executor that has read ahead might not miss what is gone."""
         said = {f"Flight Shuffle worker {worker} is gone" for worker in self._gone}
         log = self._driver.log
         wait_until(lambda: all(each in log.read_text(errors="replace") for each in said), f"Spark: {said}", OVER_S)
@@ -161,7 +161,7 @@ class SparkRun:
         self._signal_executor(fault, signal.SIGKILL)
 
     def _stop_executor(self, scene: Scene, fault: Fault) -> None:
-        """It goes on late, when Spark has given it up or other executors have run its tasks, too."""
+        """It goes on late, when Spark counts it as lost or other executors have run its tasks, too."""
         self._signal_executor(fault, signal.SIGSTOP, signal.SIGCONT)
 
     def _signal_executor(self, fault: Fault, *signals: signal.Signals) -> None:
