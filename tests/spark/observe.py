@@ -5,12 +5,15 @@ import re
 import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 WITH_UI = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.retainedTasks": "100000"}
 TIMEOUT_S = 180
+TRIES = 3
+"""Spark cuts an answer that it has not made in 8 s, as on a busy machine."""
 WHICH_TASK = re.compile(r" \(stage [^)]*\)")
 
 
@@ -113,5 +116,12 @@ def _get(spark: SparkSession, path: str) -> Any:
     context = spark.sparkContext
     context._jsc.sc().listenerBus().waitUntilEmpty(TIMEOUT_S * 1000)
     url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/{path}"
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
-        return json.load(reply)
+    tries = TRIES
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=TIMEOUT_S) as reply:
+                return json.load(reply)
+        except (OSError, HTTPException):
+            tries -= 1
+            if not tries:
+                raise
