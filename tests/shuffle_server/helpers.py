@@ -68,8 +68,8 @@ def read_all(plugin: ShufflePlugin, handle: ShuffleHandle, maps: range | None = 
 
 
 def output_files(data_dir: Path) -> list[Path]:
-    """Everything below the worker's directory that is a file of an output, committed or not."""
-    return sorted(path for path in files_below(data_dir / "worker") if path.name != "nonce")
+    """All files of outputs, committed or not. Those that are kept to be written over are none."""
+    return sorted(files_below(data_dir / "worker" / "apps"))
 
 
 @contextmanager
