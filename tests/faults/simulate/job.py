@@ -6,7 +6,7 @@ import random
 from contextlib import suppress
 from functools import partial
 
-from shuffle_api.errors import MapOutputLost, ShuffleError, StreamBroken
+from shuffle_api.errors import AppExpired, MapOutputLost, ShuffleError, StreamBroken, UnknownApp, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import ShuffleSpec
 from tests.faults.simulate.client import FINAL, Client, Corrupt, content, patiently
@@ -16,6 +16,7 @@ from tests.faults.simulate.schedule import Job
 from tests.faults.simulate.scheduler import Process
 
 TRIES = 6  # of one attempt, then the next attempt is made
+DROPPED = (AppExpired, UnknownApp, UnknownShuffle)
 
 
 class Run:
@@ -132,7 +133,9 @@ class Run:
             try:
                 self._push(client, spec, output, avoid)
                 return
-            except FINAL:
+            except FINAL as error:
+                if isinstance(error, DROPPED) and spec.id in self._oracle.acked and not self.over:
+                    self._failed = error  # as an engine fails a stage for the error of its task
                 return
             except ShuffleError:
                 Here.scheduler.sleep(self._random.uniform(0.1, 0.8))
