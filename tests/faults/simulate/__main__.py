@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.harness.ending import starting, unwind_when_told_to_end
 from tests.faults.simulate.planted import PLANTS
 
 PROGRESS_EVERY = 1000  # schedules
@@ -85,10 +86,7 @@ def run(first: int, seeds: int, seconds: float, processes: int, plant: str) -> R
     results = Results()
     amount = ["--seeds", str(-(-seeds // processes))] if seeds else ["--seconds", str(seconds)]
     planted = ["--plant", plant, "--stop-at-first"] if plant else []
-    children = [
-        _child("--first", str(first + number), "--step", str(processes), *amount, *planted, stdout=subprocess.PIPE)
-        for number in range(processes)
-    ]
+    children: list[subprocess.Popen[str]] = []
 
     def follow(child: subprocess.Popen[str]) -> None:
         assert child.stdout is not None
@@ -104,11 +102,20 @@ def run(first: int, seeds: int, seconds: float, processes: int, plant: str) -> R
             stuck = {"seed": seed, "violations": ["the schedule does not end; its stacks are on stderr"]}
             results.take(json.dumps(stuck), seed)
 
-    threads = [threading.Thread(target=follow, args=(child,)) for child in children]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        threads = []
+        for number in range(processes):
+            each = "--first", str(first + number), "--step", str(processes), *amount, *planted
+            with starting():
+                children.append(_child(*each, stdout=subprocess.PIPE))
+            threads.append(threading.Thread(target=follow, args=(children[-1],), daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for child in children:
+            child.kill()
     return results
 
 
@@ -119,4 +126,5 @@ def _child(*arguments: str, **more: Any) -> subprocess.Popen[str]:
 
 
 if __name__ == "__main__":
+    unwind_when_told_to_end()
     sys.exit(main())

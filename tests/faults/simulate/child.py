@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from dataclasses import asdict
 
 from tests.faults.simulate import patches
@@ -108,4 +109,8 @@ def _use_one_processor(number: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BaseException:  # noqa: BLE001  # as above: a patched thread would keep this process
+        traceback.print_exc()
+        os._exit(1)
