@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,10 @@ class Scene:
     @property
     def kept(self) -> Path:
         return self.root / "w" / "journals"
+
+
+def holds_nothing(server: Server | WorkerServer) -> bool:
+    return not server._data.held_shuffles()
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ def test_a_worker_joins_another_cluster_once_its_file_is_removed(scene: Scene) -
 
 def test_a_worker_without_outputs_joins_a_master_with_another_journal(scene: Scene) -> None:
     scene.job.close()
-    wait_until(lambda: not scene.worker._data.held_shuffles(), "the outputs are deleted")
+    wait_until(partial(holds_nothing, scene.worker), "the outputs are deleted")
     scene.restart_master("empty")
     scene.await_joined()
     with scene.plugin.master("next") as job:
@@ -157,7 +162,7 @@ def test_a_server_without_outputs_starts_without_its_journal(tmp_path: Path) -> 
             handle = job.register_shuffle(4, 1)
             written = write_map(plugin, handle, 0)
             assert read_all(plugin, handle) == written
-        wait_until(lambda: not server._data.held_shuffles(), "the outputs are deleted")
+        wait_until(partial(holds_nothing, server), "the outputs are deleted")
         server.stop()
         shutil.rmtree(tmp_path / "master")
 

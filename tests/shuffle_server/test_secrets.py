@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,9 +227,9 @@ def test_nobody_else_commits_as_a_worker(cluster: Cluster, whose: str) -> None:
     identity = Identity(0, "w-1", cluster.worker._registries.all[0].session.identity.incarnation)
     where = cluster.master.control_address
     for who in (identity, Identity()):
-        registry = RegistryClient(where, identity=partial(replace, who), timeout=30, credentials=credentials)
+        registry = RegistryClient(where, timeout=30, credentials=credentials)
         with closing(registry), pytest.raises(PermissionDenied):
-            registry.commit(SHUFFLE, commit(0).output.at("w-9"))
+            registry.commit(SHUFFLE, commit(0).output.at("w-9"), who)
 
 
 def test_a_worker_that_does_not_have_the_token_of_its_id_does_not_join(cluster: Cluster) -> None:
