@@ -53,7 +53,7 @@ class RegistryHoldings:
         self._data.journals.joined(self._registry, journal, held, master)
 
     def held_shuffles(self) -> list[ShuffleId]:
-        return [id for id in self._data.held_shuffles() if registry_of(id.app) == self._registry]
+        return self._data.held_shuffles_of(self._registry)
 
     def remove_shuffle(self, shuffle: ShuffleId) -> None:
         if registry_of(shuffle.app) == self._registry:

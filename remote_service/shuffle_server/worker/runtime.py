@@ -174,10 +174,13 @@ class WorkerRuntime:
         """The shuffles of which there may be files, or streams."""
         return self.store.catalog.shuffles()
 
+    def held_shuffles_of(self, registry: str) -> list[ShuffleId]:
+        """Those of one registry."""
+        return [id for id in self.held_shuffles() if registry_of(id.app) == registry]
+
     def journal_of(self, registry: str) -> Journal:
         """In which the outputs of a registry here are recorded; one without an id if there are none."""
-        held = (each for each in self.held_shuffles() if registry_of(each.app) == registry)
-        if self.store.recovery.complete and next(held, None) is None:
+        if self.store.recovery.complete and not self.held_shuffles_of(registry):
             return Journal()
         return self.journals.of(registry)
 
