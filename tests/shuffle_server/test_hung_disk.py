@@ -193,9 +193,8 @@ def test_while_the_journal_hangs_changes_end_in_time_and_what_needs_no_disk_is_a
 def test_a_worker_whose_first_directory_hangs_joins_again_after_it_was_given_up(
     master: MasterServer, tmp_path: Path
 ) -> None:
-    first, second, flag = tmp_path / "first", tmp_path / "second", tmp_path / "flag"
-    command = [sys.executable, "-m", "tests.hung_disk", str(first), str(flag), "worker", "--data-listen", "127.0.0.1:0"]
-    command += ["--master", master.control_address, "--data-dir", f"{first},{second}", "--disk-timeout", f"{LIMIT}"]
+    flag, listen = tmp_path / "flag", ("--data-listen", "127.0.0.1:0")
+    command = command_of(tmp_path, "first", "worker", "--master", master.control_address, *listen)
     membership = master._control.membership
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,

@@ -41,7 +41,6 @@ RACES = {
     "spark.speculation.efficiency.enabled": "false",
 }
 NAME = "nightly"
-END_S = 120.0
 
 
 class Place:
