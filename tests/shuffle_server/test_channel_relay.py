@@ -352,6 +352,24 @@ def beyond_its_buffer() -> pa.RecordBatch:
 )
 def test_malformed_batch_ends_its_channel_only(relay: RelayProcess, task: Task, batch: pa.RecordBatch) -> None:
     address = task(relay).address
+    stream = write_batch(relay, address, batch)
+    assert isinstance(refusal_of(stream), InvalidArgument)
+    assert said(address) == "hello for A!"
+
+
+def test_call_of_a_refused_sender_goes_on_until_the_sender_ends_it(relay: RelayProcess, task: Task) -> None:
+    stream = write_batch(relay, task(relay).address, pa.record_batch({"strange": [1, 2, 3]}))
+    while b"columns" not in (next_control(stream) or b""):
+        pass
+    ended = threading.Event()
+    threading.Thread(target=lambda: ended.set() if next_control(stream) is None else None, daemon=True).start()
+    assert not ended.wait(0.5)  # what a call loses that ends under its sender is the refusal
+    stream.half_close()
+    assert ended.wait(WAIT)
+
+
+def write_batch(relay: RelayProcess, address: str, batch: pa.RecordBatch) -> FlightStream:
+    """Open a channel to the task at `address`, and write `batch` as it is."""
     command = pb.ExchangeCommand(
         protocol=messages.PROTOCOL, channel="x", relay=pb.RelayRoute(to=bytes.fromhex(address.partition("/")[2]))
     )
@@ -359,9 +377,12 @@ def test_malformed_batch_ends_its_channel_only(relay: RelayProcess, task: Task, 
     writer, reader = connection.do_exchange(fl.FlightDescriptor.for_command(command.SerializeToString()))
     writer.begin(batch.schema)
     writer.write_batch(batch)
-    assert isinstance(refusal_of(FlightStream(relay.address, reader, writer, reader.cancel)), InvalidArgument)
-    connection.close()
-    assert said(address) == "hello for A!"
+    return FlightStream(relay.address, reader, writer, reader.cancel)
+
+
+def next_control(stream: FlightStream) -> bytes | None:
+    message = stream.read()
+    return None if message is None else message[1] or b""
 
 
 def open_stream(relay: RelayProcess, credentials: Credentials, route: pb.RelayRoute) -> FlightStream:

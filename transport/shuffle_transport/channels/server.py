@@ -250,10 +250,23 @@ def refuse(stream: Stream, error: ShuffleError, timers: TimerThread) -> None:
     with timers.guard(time.monotonic() + LEAVE_WITHIN, stream.abort):
         try:
             stream.write((None, refusal.SerializeToString()))
-            while stream.read() is not None:  # the client may be in the middle of a write
-                pass
         except ShuffleError as broken:
             log.debug("refusing %s: %s", stream.peer, broken)
+            return
+    read_to_end(stream, timers, LEAVE_WITHIN)
+
+
+def read_to_end(stream: Stream, timers: TimerThread, seconds: float) -> None:
+    """Let the other end end a stream on which an error was the last message; after `seconds` it is aborted.
+
+    A call that ends while its client writes may lose what the client has not read yet: the error.
+    """
+    with timers.guard(time.monotonic() + seconds, stream.abort):
+        try:
+            while stream.read() is not None:
+                pass
+        except ShuffleError as broken:
+            log.debug("%s after its refusal: %s", stream.peer, broken)
 
 
 def exchange_command(peer: str, descriptor: fl.FlightDescriptor) -> pb.ExchangeCommand:

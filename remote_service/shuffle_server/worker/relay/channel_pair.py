@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, StreamBroken
 from shuffle_transport.channels.sender import error_control
+from shuffle_transport.channels.server import read_to_end
 from shuffle_transport.channels.stream import Message, Stream
 from shuffle_transport.channels.timer_thread import TimerThread
 from shuffle_transport.channels.wire import EXCHANGE_SCHEMA
@@ -101,12 +102,12 @@ class Pump:
 
         When the other end has stopped taking, further messages are dropped: its own thread notifies this end.
         """
-        what = "the other end has left"
+        what, refused = "the other end has left", False
         try:
             while (message := self._stream.read()) is not None:
                 self._pass_on(message)
         except InvalidArgument as refusal:
-            what = f"the other end broke the rules: {refusal.message}"
+            what, refused = f"the other end broke the rules: {refusal.message}", True
             self.write((None, error_control(refusal).SerializeToString()))
         except ShuffleError as broken:
             what = f"the other end is gone: {broken.message}"
@@ -117,6 +118,8 @@ class Pump:
             if not self._relay_context.closing:  # else both find their streams broken, and come back
                 self.other.leave(StreamBroken(what))
             self._pair.over()
+        if refused:
+            read_to_end(self._stream, self._relay_context.timers, LEAVE_WITHIN)
 
     def write(self, message: Message) -> None:
         """Waits as long as the end of this half takes nothing; never raises."""
