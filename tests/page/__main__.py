@@ -2,7 +2,8 @@
 
 Serves the page of a master with many simulated workers and shuffles, opens it in headless Chromium, and measures the
 first paint, the master's own processor time for an update, console errors, sideways scrolling, and what axe-core finds
-about its accessibility. Exit status: 1 if a figure is above its limit or something is wrong, 3 without axe-core.
+about its accessibility. The part `cost` measures what an open page costs the registry and small jobs; it takes ten
+minutes. Exit status: 1 if a figure is above its limit or something is wrong, 3 without axe-core.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.harness import machine
+from bench.harness import program
 from bench.harness.ending import unwind_when_told_to_end
 from bench.harness.process import cpu_seconds
-from tests.page import axe, looks
+from tests.page import axe, cost, looks
 from tests.page.browser import CHROMIUM, MISSING, Browser
 from tests.page.cluster import ManyShuffles, app_of
 
@@ -29,6 +29,7 @@ FIRST_PAINT_S, UPDATE_MS = 2.0, 200.0
 LOADS = 5
 IDLE_S = 20.0
 WRONG, NOT_CHECKED = 1, 3
+PAGE, COST = PARTS = "page", "cost"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,18 +41,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         script = None
     if given.fetch_axe:
         return 0 if script else NOT_CHECKED
-    with ExitStack() as stack:
-        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True)))
-        cluster = stack.enter_context(ManyShuffles(root, given.workers, given.shuffles))
-        browser = stack.enter_context(Browser(root / "profile"))
-        report = measure(cluster, browser, given.updates) | seen(cluster, browser, script, given.screenshots)
-    wrong = list(complaints(report))
-    report = {"machine": machine.facts(), "workers": given.workers, "shuffles": given.shuffles, **report}
-    text = json.dumps(report | {"wrong": wrong}, indent=1)
-    print(text)
-    if given.json:
-        given.json.write_text(text + "\n")
-    return WRONG if wrong else 0 if script else NOT_CHECKED
+    known = json.loads(given.json.read_text()) if given.json is not None and given.json.exists() else {}
+    report = program.heading(
+        "page", {name: getattr(given, name) for name in ("workers", "shuffles", "updates", "pairs")}
+    )
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as root:
+        if PAGE in given.parts:
+            report[PAGE] = _page(Path(root), given, script)
+            wrong += complaints(report[PAGE])
+        if COST in given.parts:
+            report[COST] = cost.measure(Path(root), given.pairs)
+    program.publish({**known, **report}, given.json)
+    for line in wrong:
+        print(f"WRONG: {line}", file=sys.stderr)
+    return WRONG if wrong else 0 if script or PAGE not in given.parts else NOT_CHECKED
+
+
+def _page(root: Path, given: argparse.Namespace, script: Path | None) -> dict[str, Any]:
+    with ManyShuffles(root, given.workers, given.shuffles) as cluster, Browser(root / "profile") as browser:
+        return measure(cluster, browser, given.updates) | seen(cluster, browser, script, given.screenshots)
 
 
 def measure(cluster: ManyShuffles, browser: Browser, updates: int) -> dict[str, Any]:
@@ -109,6 +118,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=100)
     parser.add_argument("--shuffles", type=int, default=10_000)
     parser.add_argument("--updates", type=int, default=20, help="that are measured (default: 20)")
+    parser.add_argument("--pairs", type=int, default=24, help="of runs, for the cost (default: 24)")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, default=[PAGE], help="the file keeps the other (default: page)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
     parser.add_argument("--screenshots", type=Path, metavar="DIR", help="write pictures of the page there")
     parser.add_argument("--fetch-axe", action="store_true", help="only have npm put axe-core into build/axe")
