@@ -359,10 +359,15 @@ def test_malformed_batch_ends_its_channel_only(relay: RelayProcess, task: Task, 
 
 def test_call_of_a_refused_sender_goes_on_until_the_sender_ends_it(relay: RelayProcess, task: Task) -> None:
     stream = write_batch(relay, task(relay).address, pa.record_batch({"strange": [1, 2, 3]}))
-    while b"columns" not in (next_control(stream) or b""):
-        pass
+    assert isinstance(error_on(stream), InvalidArgument)
     ended = threading.Event()
-    threading.Thread(target=lambda: ended.set() if next_control(stream) is None else None, daemon=True).start()
+
+    def read_on() -> None:
+        while stream.read() is not None:
+            pass
+        ended.set()
+
+    threading.Thread(target=read_on, daemon=True).start()
     assert not ended.wait(0.5)  # what a call loses that ends under its sender is the refusal
     stream.half_close()
     assert ended.wait(WAIT)
@@ -370,28 +375,21 @@ def test_call_of_a_refused_sender_goes_on_until_the_sender_ends_it(relay: RelayP
 
 def write_batch(relay: RelayProcess, address: str, batch: pa.RecordBatch) -> FlightStream:
     """Open a channel to the task at `address`, and write `batch` as it is."""
-    command = pb.ExchangeCommand(
-        protocol=messages.PROTOCOL, channel="x", relay=pb.RelayRoute(to=bytes.fromhex(address.partition("/")[2]))
-    )
-    connection = flight_connection(relay.address, None)
-    writer, reader = connection.do_exchange(fl.FlightDescriptor.for_command(command.SerializeToString()))
-    writer.begin(batch.schema)
-    writer.write_batch(batch)
-    return FlightStream(relay.address, reader, writer, reader.cancel)
+    route = pb.RelayRoute(to=bytes.fromhex(address.partition("/")[2]))
+    stream = open_stream(relay, NO_CREDENTIALS, route, batch.schema)
+    stream.write((batch, None))
+    return stream
 
 
-def next_control(stream: FlightStream) -> bytes | None:
-    message = stream.read()
-    return None if message is None else message[1] or b""
-
-
-def open_stream(relay: RelayProcess, credentials: Credentials, route: pb.RelayRoute) -> FlightStream:
+def open_stream(
+    relay: RelayProcess, credentials: Credentials, route: pb.RelayRoute, schema: pa.Schema = EXCHANGE_SCHEMA
+) -> FlightStream:
     command = pb.ExchangeCommand(protocol=messages.PROTOCOL, relay=route)
     connection = flight_connection(relay.address, credentials.tls)
     writer, reader = connection.do_exchange(
         fl.FlightDescriptor.for_command(command.SerializeToString()), flight_options(credentials, WAIT)
     )
-    writer.begin(EXCHANGE_SCHEMA)
+    writer.begin(schema)
     return FlightStream(relay.address, reader, writer, reader.cancel)
 
 
@@ -401,9 +399,14 @@ def answer(relay: RelayProcess, credentials: Credentials, route: pb.RelayRoute) 
 
 
 def refusal_of(stream: FlightStream) -> ShuffleError:
+    error = error_on(stream)
+    stream.half_close()
+    return error
+
+
+def error_on(stream: FlightStream) -> ShuffleError:
     while (message := stream.read()) is not None:
         control = pb.ExchangeControl.FromString(message[1] or b"")
         if control.HasField("error"):
-            stream.half_close()
             return messages.typed_error(control.error)
     raise AssertionError("it was not refused")
