@@ -246,22 +246,23 @@ class ExchangeEndpoint(fl.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
 def refuse(stream: Stream, error: ShuffleError, timers: TimerThread) -> None:
     """Say `error` on a stream that is not served, and let the other end end it."""
-    refusal = error_control(error)
-    with timers.guard(time.monotonic() + LEAVE_WITHIN, stream.abort):
+    refusal, deadline = error_control(error), time.monotonic() + LEAVE_WITHIN
+    with timers.guard(deadline, stream.abort):
         try:
             stream.write((None, refusal.SerializeToString()))
         except ShuffleError as broken:
             log.debug("refusing %s: %s", stream.peer, broken)
             return
-    read_to_end(stream, timers, LEAVE_WITHIN)
+    read_to_end(stream, timers, deadline)
 
 
-def read_to_end(stream: Stream, timers: TimerThread, seconds: float) -> None:
-    """Let the other end end a stream on which an error was the last message; after `seconds` it is aborted.
+def read_to_end(stream: Stream, timers: TimerThread, deadline: float) -> None:
+    """Let the other end end a stream on which an error was the last message; at `deadline` (time.monotonic()) it is
+    aborted.
 
     A call that ends while its client writes may lose what the client has not read yet: the error.
     """
-    with timers.guard(time.monotonic() + seconds, stream.abort):
+    with timers.guard(deadline, stream.abort):
         try:
             while stream.read() is not None:
                 pass

@@ -119,7 +119,7 @@ class Pump:
                 self.other.leave(StreamBroken(what))
             self._pair.over()
         if refused:
-            read_to_end(self._stream, self._relay_context.timers, LEAVE_WITHIN)
+            read_to_end(self._stream, self._relay_context.timers, time.monotonic() + LEAVE_WITHIN)
 
     def write(self, message: Message) -> None:
         """Waits as long as the end of this half takes nothing; never raises."""
