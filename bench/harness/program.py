@@ -85,6 +85,11 @@ def measure(
     return report
 
 
+def kept(file: Path | None) -> Report:
+    """What the file says of the parts that this run leaves out."""
+    return json.loads(file.read_text()) if file is not None and file.exists() else {}
+
+
 def publish(report: Report, file: Path | None) -> None:
     """Print it, and write it to the file if there is one."""
     text = json.dumps(report, indent=2) + "\n"

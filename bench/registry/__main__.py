@@ -7,7 +7,6 @@ five minutes.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -166,11 +165,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the file keeps the others")
     given = vars(parser.parse_args(arguments))
     path, parts, scratch = given.pop("json"), given.pop("parts"), given.pop("scratch")
-    known = json.loads(path.read_text()) if path is not None and path.exists() else {}
     parameters = Parameters(**{**given, "modes": tuple(given["modes"])})
     with tempfile.TemporaryDirectory(prefix="bench-registry-", dir=scratch) as folder:
         report = program.measure("registry", parameters, Path(folder), parts, PARTS)
-    program.publish({**known, **report}, path)
+    program.publish({**program.kept(path), **report}, path)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ minutes. Exit status: 1 if a figure is above its limit or something is wrong, 3 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ WRONG, NOT_CHECKED = 1, 3
 PAGE, COST = PARTS = "page", "cost"
 
 
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    workers: int = 100
+    shuffles: int = 10_000
+    updates: int = 20
+    pairs: int = 24
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
@@ -41,26 +50,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         script = None
     if given.fetch_axe:
         return 0 if script else NOT_CHECKED
-    known = json.loads(given.json.read_text()) if given.json is not None and given.json.exists() else {}
-    report = program.heading(
-        "page", {name: getattr(given, name) for name in ("workers", "shuffles", "updates", "pairs")}
-    )
-    wrong: list[str] = []
+    parameters = Parameters(given.workers, given.shuffles, given.updates, given.pairs)
+    parts: dict[str, Callable[[Parameters, Path], dict[str, Any]]]
+    parts = {PAGE: partial(_page, script=script, pictures=given.screenshots), COST: _cost}
     with tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as root:
-        if PAGE in given.parts:
-            report[PAGE] = _page(Path(root), given, script)
-            wrong += complaints(report[PAGE])
-        if COST in given.parts:
-            report[COST] = cost.measure(Path(root), given.pairs)
-    program.publish({**known, **report}, given.json)
+        report = program.measure("page", parameters, Path(root), given.parts, parts)
+    program.publish({**program.kept(given.json), **report}, given.json)
+    wrong = list(complaints(report[PAGE])) if PAGE in report else []
     for line in wrong:
         print(f"WRONG: {line}", file=sys.stderr)
-    return WRONG if wrong else 0 if script or PAGE not in given.parts else NOT_CHECKED
+    return WRONG if wrong else 0 if script or PAGE not in report else NOT_CHECKED
 
 
-def _page(root: Path, given: argparse.Namespace, script: Path | None) -> dict[str, Any]:
-    with ManyShuffles(root, given.workers, given.shuffles) as cluster, Browser(root / "profile") as browser:
-        return measure(cluster, browser, given.updates) | seen(cluster, browser, script, given.screenshots)
+def _page(parameters: Parameters, root: Path, script: Path | None, pictures: Path | None) -> dict[str, Any]:
+    with (
+        ManyShuffles(root, parameters.workers, parameters.shuffles) as cluster,
+        Browser(root / "profile") as browser,
+    ):
+        return measure(cluster, browser, parameters.updates) | seen(cluster, browser, script, pictures)
+
+
+def _cost(parameters: Parameters, root: Path) -> dict[str, Any]:
+    return cost.measure(root, parameters.pairs)
 
 
 def measure(cluster: ManyShuffles, browser: Browser, updates: int) -> dict[str, Any]:
@@ -115,10 +126,10 @@ def complaints(report: dict[str, Any]) -> Iterator[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.page", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--workers", type=int, default=100)
-    parser.add_argument("--shuffles", type=int, default=10_000)
-    parser.add_argument("--updates", type=int, default=20, help="that are measured (default: 20)")
-    parser.add_argument("--pairs", type=int, default=24, help="of runs, for the cost (default: 24)")
+    helps = {"updates": "that are measured", "pairs": "of runs, for the cost"}
+    program.add_options(
+        parser, **{name: (value, helps.get(name, name)) for name, value in asdict(Parameters()).items()}
+    )
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=[PAGE], help="the file keeps the other (default: page)"
     )

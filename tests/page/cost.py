@@ -8,16 +8,15 @@ quartiles; and how many lines of the log and events a run makes, which is all th
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 from bench import spark_jobs as job
 from bench.harness.cluster import wait_until
@@ -29,12 +28,12 @@ from bench.registry.load import Mode, load_from_processes
 from shuffle_api.periodic import PeriodicTask
 from shuffle_plugins.spark import spark_conf
 from shuffle_transport.progress import say
-from tests.shuffle_server.observe.helpers import Scrape
+from tests.shuffle_server.observe.helpers import Scrape, get
 
 PAGE = (
-    "health",
-    "ready",
-    *(f"api/v1/{path}" for path in ("cluster", "workers", "apps", "shuffles", "events?limit=30")),
+    "/health",
+    "/ready",
+    *(f"/api/v1/{path}" for path in ("cluster", "workers", "apps", "shuffles", "events?limit=30")),
 )
 PAGE_PERIOD_S = 2.0
 SATURATING = Mode(32, 1)
@@ -59,20 +58,14 @@ class PageCost:
 
     def in_turn(self, work: Callable[[], float], pairs: int, warm_up: int) -> dict[str, Any]:
         """The ratios of a kind of work, which returns seconds for a unit of it."""
-        ratios: dict[str, list[float]] = {"seconds": [], "server_cpu": []}
+        for number in range(warm_up):
+            self._pair(work, number)
         written = self._written()
-        for number in range(-warm_up, pairs):
-            if number == 0:
-                written = self._written()
-            found = {page: self._run(work, page=page) for page in ((True, False) if number % 2 else (False, True))}
-            if number >= 0:
-                for name, values in ratios.items():
-                    values.append(found[True][name] / found[False][name])
-            say(f"{work.__name__} {number}: {found[True]['seconds'] / found[False]['seconds']:.3f}")
+        found = [self._pair(work, number) for number in range(pairs)]
         lines, events = (after - before for before, after in zip(written, self._written(), strict=True))
         report: dict[str, Any] = {"log_lines": lines / (2 * pairs), "events": events / (2 * pairs)}
-        for name, values in ratios.items():
-            low, median, high = (round(value, 4) for value in statistics.quantiles(values, n=4))
+        for name in found[0]:
+            low, median, high = (round(value, 4) for value in statistics.quantiles((each[name] for each in found), n=4))
             report |= {name: median, f"{name}_quartiles": (low, high)}
         return report
 
@@ -97,6 +90,13 @@ class PageCost:
         done: job.Run = self._driver.call(job.timed_tiny, shuffles=self._shuffles)
         return done.seconds
 
+    def _pair(self, work: Callable[[], float], number: int) -> Figures:
+        """The ratios of a run with the page to one without; which comes first alternates."""
+        runs = {page: self._run(work, page=page) for page in ((True, False) if number % 2 else (False, True))}
+        ratios = {name: runs[True][name] / runs[False][name] for name in runs[True]}
+        say(f"{work.__name__} {number}: {ratios['seconds']:.3f}")
+        return ratios
+
     def _run(self, work: Callable[[], float], *, page: bool) -> Figures:
         with ExitStack() as stack:
             if page:
@@ -109,19 +109,14 @@ class PageCost:
 
     def _look(self) -> None:
         for path in PAGE:
-            self._asked(path)
-
-    def _asked(self, path: str) -> bytes:
-        with urlopen(f"http://{self._server.metrics}/{path}", timeout=30) as answer:
-            body: bytes = answer.read()
-        return body
+            assert get(self._server.metrics, path).status == HTTPStatus.OK
 
     def _committed(self) -> float:
         return Scrape(self._server.metrics)("map_outputs", state="committed")
 
     def _written(self) -> tuple[int, int]:
         """Lines of the log, and events, so far."""
-        events = json.loads(self._asked("api/v1/events?limit=1000"))["rows"]
+        events = get(self._server.metrics, "/api/v1/events?limit=1000").json()["rows"]
         return len(self._server.log.read_text().splitlines()), max(event["number"] for event in events)
 
 

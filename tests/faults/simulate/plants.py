@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.harness import program
 from tests.faults.simulate.__main__ import run
 from tests.faults.simulate.planted import PLANTS
 
@@ -22,7 +23,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("plants", nargs="*", default=sorted(PLANTS))
     arguments = parser.parse_args()
-    known: dict[str, Any] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
+    known = program.kept(arguments.json)
     for name in arguments.plants:
         begun = time.monotonic()
         results = run(secrets.randbits(32), 0, MOST_SECONDS, arguments.processes, name)
