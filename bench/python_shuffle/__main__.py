@@ -1,4 +1,4 @@
-"""A Python program that shuffles Arrow data, beside dask's p2p shuffle and Spark: ``python -m bench.python_shuffle``.
+"""A Python program that shuffles Arrow data, beside dask, Ray Data and Spark: ``python -m bench.python_shuffle``.
 
 Flight Shuffle runs three times: its tasks are on the server's host, so that they hand files over; over the wire; and
 the first again, reading parquet.
@@ -24,8 +24,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bench import spark_jobs as job
 from bench.harness import process, program
@@ -33,15 +34,14 @@ from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import ROOT, SparkDriver
 from bench.python_shuffle.dask_side import DaskSide
-from bench.python_shuffle.tasks import Digest, FlightSide, files_of, prepare_arrow
+from bench.python_shuffle.tasks import Digest, FlightSide, FrameSide, files_of, prepare_arrow
 from bench.spark_suite.cases import prepare_rows
 from shuffle_transport.bench.machine import GIB
 from shuffle_transport.progress import say
 
-T = TypeVar("T")
-
-FLIGHT, WIRE, FROM_PARQUET, DASK, SPARK = "flight", "flight_wire", "flight_parquet", "dask", "spark"
-COMPARED = {FLIGHT: (WIRE, DASK), WIRE: (DASK,), FROM_PARQUET: (SPARK,)}  # those that read the same
+WORKERS = os.cpu_count() or 1
+FLIGHT, WIRE, FROM_PARQUET, DASK, RAY, SPARK = "flight", "flight_wire", "flight_parquet", "dask", "ray", "spark"
+COMPARED = {FLIGHT: (WIRE, DASK, RAY), WIRE: (DASK, RAY), FROM_PARQUET: (SPARK,)}  # those that read the same
 RECYCLE = "4g"  # two shuffles at a time leave their files behind
 ROW_BYTES = 3 * 8 + job.TEXT  # what Arrow takes, without offsets
 RUN_TIMEOUT_S = 1800.0
@@ -103,8 +103,10 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = program.parser("python_shuffle", __doc__)
-    others = (WIRE, FROM_PARQUET, DASK, SPARK)
-    parser.add_argument("--sides", nargs="+", choices=others, default=others, help="beside the side flight: all")
+    others = (WIRE, FROM_PARQUET, DASK, *([RAY] if find_spec("ray") else []), SPARK)
+    parser.add_argument(
+        "--sides", nargs="+", choices=others, default=others, help="beside the side flight: all; ray where it is found"
+    )
     program.add_options(
         parser,
         rows=(10_000_000, "88 bytes each"),
@@ -123,13 +125,14 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     arrow = prepare_arrow(parquet)
     names = ("rows", "rounds", "partitions", "codec", "memory")
     report = program.heading("python_shuffle", {name: getattr(options, name) for name in names})
-    report["machine"] |= {name: version(name) for name in ("dask", "pandas")}
+    report["machine"] |= {name: version(name) for name in ("pandas", *({DASK, RAY} & set(options.sides)))}
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log", ["--recycle", RECYCLE]))
         others: dict[str, Callable[[], Side]] = {
             WIRE: lambda: flight_side(running, server, arrow, options, WIRE),
             FROM_PARQUET: lambda: flight_side(running, server, parquet, options, FROM_PARQUET),
-            DASK: lambda: dask_side(running, scratch, arrow, options),
+            DASK: lambda: frame_side(DASK, running.enter_context(DaskSide(scratch, workers=WORKERS)), arrow, options),
+            RAY: lambda: frame_side(RAY, running.enter_context(start_ray()), arrow, options),
             SPARK: lambda: spark_side(running, scratch, parquet, options),
         }
         flight = flight_side(running, server, arrow, options, FLIGHT)
@@ -142,33 +145,27 @@ def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     return report | {
         "checked": {name: getattr(checked, name) for name in ("rows", "keys")},
         "bytes": data,
-        "times_as_fast_as": compared(sides, lambda side, other: round(other.median() / side.median(), 2)),
-        "rounds_times_as_fast_as": compared(sides, round_by_round),
+        "times_as_fast_as": compared(sides),
         "sides": {side.name: side.report(data) for side in sides},
     }
 
 
-def compared(sides: list[Side], how: Callable[[Side, Side], T]) -> dict[str, dict[str, T]]:
-    """By side, by other side, how they compare: those that ran and read the same."""
+def compared(sides: list[Side]) -> dict[str, dict[str, float]]:
+    """By side, by other side, how many times as long the other takes: those that ran and read the same."""
     ran = {side.name: side for side in sides}
     return {
-        name: {other: how(ran[name], ran[other]) for other in others if other in ran}
+        name: {other: round(ran[other].median() / ran[name].median(), 2) for other in others if other in ran}
         for name, others in COMPARED.items()
         if name in ran and not ran.keys().isdisjoint(others)
     }
 
 
-def round_by_round(side: Side, other: Side) -> list[float]:
-    """How many times as long each run of the other is."""
-    return [round(theirs / own, 2) for own, theirs in zip(side.seconds(), other.seconds(), strict=True)]
-
-
 def flight_side(
     running: ExitStack, server: ServerProcess, directory: Path, options: argparse.Namespace, name: str
 ) -> Side:
-    workers, hand_over = os.cpu_count() or 1, "off" if name == WIRE else "auto"
+    hand_over = "off" if name == WIRE else "auto"
     side = running.enter_context(
-        FlightSide(server.control, name, workers=workers, codec=options.codec, hand_over=hand_over)
+        FlightSide(server.control, name, workers=WORKERS, codec=options.codec, hand_over=hand_over)
     )
     files, handles = files_of(directory), []
 
@@ -188,18 +185,23 @@ def flight_side(
     return Side(name, run, check, lambda: side.forget(handles.pop()), {"tasks": side.pids, "server": [server.pid]})
 
 
-def dask_side(running: ExitStack, scratch: Path, directory: Path, options: argparse.Namespace) -> Side:
-    side = running.enter_context(DaskSide(scratch, workers=os.cpu_count() or 1))
+def frame_side(name: str, side: FrameSide, directory: Path, options: argparse.Namespace) -> Side:
+    """One that reads, shuffles and counts in one go."""
 
     def run() -> dict[str, float]:
         started = time.perf_counter()
         rows = side.count(directory, options.partitions)
         ended = time.perf_counter()
-        _expect(DASK, rows, options.rows)
+        _expect(name, rows, options.rows)
         return {"all": ended - started}
 
-    processes = {"workers": side.pids, "scheduler": [os.getpid()]}
-    return Side(DASK, run, lambda: side.check(directory, options.partitions), lambda: None, processes)
+    return Side(name, run, lambda: side.check(directory, options.partitions), lambda: None, side.processes)
+
+
+def start_ray() -> FrameSide:
+    from bench.python_shuffle.ray_side import RaySide  # Ray need not be installed
+
+    return RaySide(workers=WORKERS)
 
 
 def spark_side(running: ExitStack, scratch: Path, directory: Path, options: argparse.Namespace) -> Side:

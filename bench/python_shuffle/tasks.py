@@ -8,13 +8,14 @@ longer than a shuffle.
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -93,25 +94,48 @@ class Digest:
         )
 
 
-def digest(table: Any) -> Digest:
-    """The digest of one partition: an Arrow table with the columns of the input."""
+def digest(rows: Any) -> Digest:
+    """The digest of one partition: an Arrow table, or a DataFrame, with the columns of the input."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pandas(rows, preserve_index=False)
     ids, keys, characters = (
         pc.sum(column).as_py() or 0 for column in (table["id"], table["k"], pc.binary_length(table["s"]))
     )
     return Digest(table.num_rows, ids, keys, characters, pc.count_distinct(table["k"]).as_py())
 
 
-class FlightSide:
+class FrameSide(ExitStack):
+    """Another library, which reads, shuffles by `k` and looks at the partitions in one go; a context manager."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: dict[str, list[int]] = {}  # that live through all rounds: their processor time counts
+
+    @abstractmethod
+    def each(self, directory: Path, partitions: int, function: Callable[[Any], Any]) -> list[Any]:
+        """What `function` makes of the rows of each partition."""
+
+    def count(self, directory: Path, partitions: int) -> int:
+        """The rows of all partitions."""
+        return sum(self.each(directory, partitions, len))
+
+    def check(self, directory: Path, partitions: int) -> Digest:
+        """The digest of all rows, partition by partition."""
+        return sum(self.each(directory, partitions, digest), Digest())
+
+
+class FlightSide(ExitStack):
     """A driver with `workers` task processes; a context manager. `hand_over` is the plugin's option."""
 
     def __init__(self, server: str, app: str, *, workers: int, codec: str, hand_over: str) -> None:
-        self._plugin = RemoteShuffle({"server": server, "content": "arrow", "codec": codec})
-        self._master = self._plugin.master(app)
+        super().__init__()
+        plugin = self.enter_context(RemoteShuffle({"server": server, "content": "arrow", "codec": codec}))
+        self._master = self.enter_context(plugin.master(app))
         # Workers are new interpreters, as dask's are.
         context = get_context("spawn")
         self._pool = ProcessPoolExecutor(
             workers, mp_context=context, initializer=_open, initargs=(context.Barrier(workers), hand_over)
         )
+        self.callback(self._pool.shutdown, cancel_futures=True)
         self.pids = self._all(_meet, [()] * workers)
 
     def write(self, files: Iterable[Path], partitions: int) -> ShuffleHandle:
@@ -132,16 +156,6 @@ class FlightSide:
     def forget(self, handle: ShuffleHandle) -> None:
         """Free a shuffle's data."""
         self._master.unregister_shuffle(handle)
-
-    def __enter__(self) -> FlightSide:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        self._master.close()
-        self._plugin.close()
 
     def _all(self, task: Callable[..., T], arguments: list[tuple[Any, ...]]) -> list[T]:
         running = [self._pool.submit(task, *given) for given in arguments]
