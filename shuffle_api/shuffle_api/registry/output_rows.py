@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import TypeAlias
 
@@ -173,27 +173,33 @@ class OutputRows:
                 remedy="bytes and records are below 2**64, blocks and digest below 2**32",
             ) from error
         map, worker = attempt.map, self.numbers.of(output.worker)
-        page = self._pages.get(map >> _PAGE_BITS)
-        if page is None:
-            page = self._new_page(map)
-        row = page[map & _IN_PAGE]
-        if row == _NONE and not self._free:  # nearly always
-            page[map & _IN_PAGE] = row = len(self._maps)
-            self._rows += packed
-            self._maps.append(map)
-            self._workers.append(worker)
-            if self._seconds:
-                self._seconds.append(_NOBODY)
-        else:
+        if not self._add(map, worker, packed):
+            page = self._pages[map >> _PAGE_BITS]
+            row = page[map & _IN_PAGE]
             if row < 0:
                 row = self._take_row(page, map)
             else:
                 self._clear(row)
             self._rows[row * _ROW.size : (row + 1) * _ROW.size] = packed
             self._maps[row], self._workers[row] = map, worker
-        self._count(worker, 1)
+            self._count(worker, 1)
         if output.copies:
-            self._put_copies(row, output.copies)
+            self._put_copies(self._row(map), output.copies)
+
+    def add(self, map: int, attempt: int, worker: int, totals: Sequence[int]) -> bool:
+        """The output of a map that never had one, without objects. False, and nothing has changed, for another map, or
+        numbers that `put` or MapAttempt refuse.
+
+        :param worker: its number.
+        :param totals: blocks, bytes, raw bytes, records, digest.
+        """
+        blocks, size, raw_bytes, records, digest = totals
+        if map < 0 or attempt < 0:
+            return False
+        try:
+            return self._add(map, worker, _ROW.pack(attempt, size, raw_bytes, records, blocks, digest))
+        except struct.error:
+            return False
 
     def lose(self, map: int) -> None:
         """A map that has an output has none from now on."""
@@ -326,6 +332,22 @@ class OutputRows:
             self._more[row] = copies[1:]
         for each in copies:
             self._count(self.numbers.of(each), 1)
+
+    def _add(self, map: int, worker: int, packed: bytes) -> bool:
+        """In a row behind all others: nearly always. False where the map has or had an output, or rows are free."""
+        page = self._pages.get(map >> _PAGE_BITS)
+        if page is None:
+            page = self._new_page(map)
+        if self._free or page[map & _IN_PAGE] != _NONE:
+            return False
+        page[map & _IN_PAGE] = len(self._maps)
+        self._rows += packed
+        self._maps.append(map)
+        self._workers.append(worker)
+        if self._seconds:
+            self._seconds.append(_NOBODY)
+        self._count(worker, 1)
+        return True
 
     def _clear(self, row: int) -> None:
         """Nothing lies at a row any more."""

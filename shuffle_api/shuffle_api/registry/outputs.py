@@ -7,7 +7,7 @@ commit of one of them is refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
@@ -85,6 +85,20 @@ class ShuffleOutputs:
         self.winners.put(output)
         self._add(output)
         return MapOutputCommitted(self.spec.id, output)
+
+    def recommit(self, map: int, attempt: int, worker: int, totals: Sequence[int]) -> bool:
+        """As `commit`, of a map that nobody has committed. False, and nothing has changed, for any other."""
+        if not self.winners.add(map, attempt, worker, totals):
+            return False
+        blocks, size, raw_bytes, records, _ = totals
+        sums = self.sums
+        sums[0] += size
+        sums[1] += blocks
+        sums[2] += raw_bytes
+        sums[3] += records
+        if self.spec.replicas > 1:
+            self.degraded += 1
+        return True
 
     def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
         """Mark the attempt's output as lost at `worker` (empty: everywhere); None if it is not there, or not the winner

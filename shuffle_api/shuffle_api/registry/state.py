@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, Literal
@@ -113,6 +113,14 @@ class Registry:
         :raises MapOutputLost: CommitMapOutput: this attempt had won and was lost.
         """
         return self._HANDLERS[type(operation)](self, operation)
+
+    def recommit(self, id: ShuffleId, worker: str, map: int, attempt: int, totals: Sequence[int]) -> bool:
+        """Apply the commit of a map that nobody has committed, in a fifth of the time: for a log that is replayed.
+        False, and nothing has changed, where that is not all: then `apply` it."""
+        outputs = self._shuffles.get(id)
+        if outputs is None or outputs.owner is not self._owner or worker not in self._workers or self._counted:
+            return False
+        return outputs.recommit(map, attempt, self._numbers.of(worker), totals)
 
     def _begin_journal(self, op: BeginJournal) -> tuple[Event, ...]:
         self.journal = self.journal or op.id
