@@ -176,9 +176,10 @@ def operation_seeds(directory: Path) -> list[bytes]:
 def read_operations(data: bytes) -> None:
     """The payload of a frame whose checksums are right."""
     registry = Registry()
-    for operation in Decoder().decode(data):
+    for operation in Decoder().replay(data, registry.recommit):
         try:
-            registry.apply(operation)
+            if operation is not None:
+                registry.apply(operation)
         except ShuffleError:
             continue
     list(registry.operations())

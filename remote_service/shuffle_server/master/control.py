@@ -225,13 +225,13 @@ class ControlService:
         with self.master.lock:
             registry = self.master.registry
             spec = registry.spec(shuffle)
-            outputs, lost, following = registry.located(shuffle, request.first_map, request.end_map or None, limit)
+            page, lost = registry.page(shuffle, request.first_map, request.end_map or None, limit)
         self.master.settle()  # what this tells is not forgotten in a crash
         return pb.LocateReply(
-            outputs=map(messages.output_message, outputs),
-            next_map=following or 0,
-            more=following is not None,
-            workers=self._workers.find(dict.fromkeys(worker for output in outputs for worker in output.workers)),
+            outputs=map(_located, page.numbers()),
+            next_map=page.following or 0,
+            more=page.following is not None,
+            workers=self._workers.find(page.workers()),
             partitions=spec.partitions,
             maps=spec.maps,
             codec=spec.codec,
@@ -340,3 +340,13 @@ def _checked_driver(request: pb.RegisterAppRequest | pb.HeartbeatRequest) -> pb.
             f"began={driver.began} is out of range [0, {MAX_UNIX_SECONDS:.0f})", remedy="send unix seconds"
         )
     return pb.Driver(user=driver.user, host=driver.host, began=driver.began)
+
+
+def _located(numbers: tuple[int, tuple[str, ...], int, int, int, int, int, int]) -> pb.MapOutput:
+    map, place, attempt, size, raw_bytes, records, blocks, digest = numbers
+    return pb.MapOutput(
+        output=pb.MapAttempt(map=map, attempt=attempt),
+        worker=place[0],
+        totals=pb.Totals(blocks=blocks, bytes=size, raw_bytes=raw_bytes, records=records, digest=digest),
+        copies=place[1:],
+    )

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import MapAttempt, ShuffleId
-from shuffle_api.registry.encoding import encode
+from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.events import AppRemoved, Event
 from shuffle_api.registry.operations import (
     BeginJournal,
@@ -296,7 +296,7 @@ class Master:
         """
         try:
             with FrameFile(LocalDirectory(path.parent), path.name, SNAPSHOT) as file:
-                header, operations = file.header, list(read_snapshot(file))
+                header, operations = file.header, list(read_snapshot(file, Decoder().decode))
         except OSError as error:
             raise InvalidArgument(f"the snapshot {path}: {error.strerror}", remedy="name a snapshot file") from error
         info = SnapshotInfo(header.lsn, header.epoch, len(operations))

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from shuffle_api.errors import InvalidArgument, ShuffleError, StorageFailed
 from shuffle_api.registry.encoding import Decoder
@@ -101,9 +102,10 @@ def _newest_snapshot(directory: FlatDirectory) -> Recovered:
 
 
 def _apply_snapshot(file: FrameFile, registry: Registry) -> None:
-    for operation in read_snapshot(file):
+    for operation in read_snapshot(file, partial(Decoder().replay, commit=registry.recommit)):
         try:
-            registry.apply(operation)
+            if operation is not None:
+                registry.apply(operation)
         except ShuffleError as error:
             raise file.damaged(file.end, f"{operation} does not fit: {error.message}") from error
 
@@ -130,14 +132,15 @@ def _replay_logs(directory: FlatDirectory, state: Recovered) -> None:
 
 
 def _replay(file: FrameFile, state: Recovered) -> None:
-    decoder, apply = Decoder(), state.registry.apply
+    decoder, registry = Decoder(), state.registry
     for frame in file.frames():
         if frame.lsn != state.lsn + 1:
             raise file.damaged(frame.offset, f"operation {frame.lsn} where {state.lsn + 1} was to come")
         before = state.lsn
-        for operation in operations_of(file, frame.offset, frame.payload, decoder):
+        for operation in operations_of(file, frame.offset, decoder.replay(frame.payload, registry.recommit)):
             try:
-                apply(operation)
+                if operation is not None:
+                    registry.apply(operation)
             except ShuffleError as error:
                 raise file.damaged(frame.offset, f"{operation} does not fit: {error.message}") from error
             state.lsn += 1

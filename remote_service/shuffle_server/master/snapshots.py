@@ -7,16 +7,18 @@ last frame with operations comes an empty one that says how many there were.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
-from shuffle_api.registry.encoding import Decoder, encode
+from shuffle_api.registry.encoding import encode
 from shuffle_api.registry.operations import Operation
 from shuffle_server.master.files import AppendFile, FlatDirectory
 from shuffle_transport.frames import FileHeader, FrameFile, encode_frame
 
+T = TypeVar("T")
 NEW = ".new"  # what a file is called until it is whole
 FRAME_OPERATIONS = 500
 # A thread that only computes keeps the interpreter for 5 ms whenever somebody else wants it. Half a millisecond of work
@@ -78,26 +80,27 @@ def _write_frames(file: AppendFile, operations: Iterator[Operation], stop: threa
     return count
 
 
-def read_snapshot(file: FrameFile) -> Iterator[Operation]:
+def read_snapshot(file: FrameFile, decode: Callable[[bytes], Iterator[T]]) -> Iterator[T]:
     """The operations of a snapshot, in order.
 
+    :param decode: `Decoder.decode` or `Decoder.replay`.
     :raises DamagedFile: the file differs from the one written. Operations yielded before it must not be used.
     """
-    decoder, count, ended = Decoder(), 0, False
+    count, ended = 0, False
     for frame in file.frames():
         if frame.lsn != count or ended:
             raise file.damaged(frame.offset, f"a frame for operation {frame.lsn} where {count} was to come")
         ended = not frame.payload
-        for operation in operations_of(file, frame.offset, frame.payload, decoder):
+        for operation in operations_of(file, frame.offset, decode(frame.payload)):
             count += 1
             yield operation
     if not ended or file.torn:
         raise file.damaged(file.end, "it ends before it is complete")
 
 
-def operations_of(file: FrameFile, offset: int, payload: bytes, decoder: Decoder) -> Iterator[Operation]:
+def operations_of(file: FrameFile, offset: int, decoded: Iterator[T]) -> Iterator[T]:
     """The operations of a frame. Raises DamagedFile when they are not such."""
     try:
-        yield from decoder.decode(payload)
+        yield from decoded
     except InvalidArgument as error:
         raise file.damaged(offset, error.message) from error

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import struct
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shuffle_api.errors import InvalidArgument
@@ -64,6 +64,15 @@ def encode(operation: Operation) -> bytes:
     return head + app + worker
 
 
+Commit = Callable[[ShuffleId, str, int, int, Sequence[int]], bool]
+"""Applies the commit of a shuffle, at a worker, of a map, by an attempt, with the totals blocks, bytes, raw bytes,
+records and digest; False: it is to be applied as an operation."""
+
+
+def _kept(*commit: object) -> bool:
+    return False
+
+
 class Decoder:
     """Makes operations of bytes. Equal names become one object, since a registry holds them a million times."""
 
@@ -76,37 +85,41 @@ class Decoder:
 
         :raises InvalidArgument: it is not, or holds an operation that this version does not know.
         """
+        return typing.cast(Iterator[Operation], self.replay(data, _kept))
+
+    def replay(self, data: bytes, commit: Commit) -> Iterator[Operation | None]:
+        """As `decode`, with None for each commit that `commit` has applied: no objects are made of it."""
         at, end = 0, len(data)
         while at < end:
             if data[at] == COMMIT:
-                operation, at = self._commit(data, at)
+                names = at + _COMMIT.size
+                if names > end:
+                    raise _short(end - at)
+                _, app_size, worker_size, number, generation, map, attempt, *totals = _COMMIT.unpack_from(data, at)
+                middle = names + app_size
+                at = middle + worker_size
+                if at > end:
+                    raise _short(end - names + _COMMIT.size)
+                key = data[names:middle], number, generation
+                id = self._ids.get(key)
+                if id is None:
+                    id = self._ids[key] = ShuffleId(_text(key[0]), number, generation)
+                name = data[middle:at]
+                worker = self._workers.get(name)
+                if worker is None:
+                    worker = self._workers[name] = _text(name)
+                if commit(id, worker, map, attempt, totals):
+                    yield None
+                else:
+                    yield CommitMapOutput(id, MapOutput(MapAttempt(map, attempt), worker, Totals(*totals)))
             elif data[at] == JSON:
                 operation, at = _other(data, at)
                 if isinstance(operation, RegisterShuffle):  # the key of its registry, which is then found by identity
                     id = operation.spec.id
                     self._ids[id.app.encode(), id.shuffle, id.generation] = id
+                yield operation
             else:
                 raise InvalidArgument(f"an operation with the unknown tag {data[at]:#04x}", remedy=_REMEDY)
-            yield operation
-
-    def _commit(self, data: bytes, at: int) -> tuple[Operation, int]:
-        names = at + _COMMIT.size
-        if names > len(data):
-            raise _short(len(data) - at)
-        _, app_size, worker_size, number, generation, map, attempt, *totals = _COMMIT.unpack_from(data, at)
-        middle = names + app_size
-        end = middle + worker_size
-        if end > len(data):
-            raise _short(len(data) - at)
-        key = data[names:middle], number, generation
-        id = self._ids.get(key)
-        if id is None:
-            id = self._ids[key] = ShuffleId(_text(key[0]), number, generation)
-        name = data[middle:end]
-        worker = self._workers.get(name)
-        if worker is None:
-            worker = self._workers[name] = _text(name)
-        return CommitMapOutput(id, MapOutput(MapAttempt(map, attempt), worker, Totals(*totals))), end
 
 
 _REMEDY = "read it with the release of flight-shuffle that wrote it"

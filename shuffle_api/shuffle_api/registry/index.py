@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from shuffle_api.ids import ShuffleId, name_of
+from shuffle_api.registry.output_rows import Place
 from shuffle_api.registry.outputs import ShuffleOutputs
-from shuffle_api.registry.places import Place
 from shuffle_api.values import MapOutput
 
 
@@ -26,22 +28,35 @@ class RunShuffles:
 class WorkerOutputs:
     """What lies at one worker.
 
-    :ivar shuffles: the shuffles of its outputs, each with how many of its places the worker is part of.
+    :ivar shuffles: the numbers of the shuffles of its outputs, ascending.
     :ivar places: how many outputs, and how many bytes, lie at this worker alone, and with each other one.
     """
 
-    shuffles: dict[ShuffleId, int] = field(default_factory=dict)
+    shuffles: array[int] = field(default_factory=lambda: array("q"))
     places: dict[Place, list[int]] = field(default_factory=dict)
 
     def copy(self) -> WorkerOutputs:
-        return WorkerOutputs(dict(self.shuffles), {place: list(amount) for place, amount in self.places.items()})
+        return WorkerOutputs(self.shuffles[:], {place: list(amount) for place, amount in self.places.items()})
+
+    def add(self, number: int) -> None:
+        """Something of a shuffle lies here."""
+        shuffles = self.shuffles
+        if not shuffles or number > shuffles[-1]:
+            shuffles.append(number)
+        elif shuffles[at := bisect_left(shuffles, number)] != number:
+            shuffles.insert(at, number)
+
+    def take(self, number: int) -> None:
+        """Nothing of a shuffle, of which something did, lies here any more."""
+        del self.shuffles[bisect_left(self.shuffles, number)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Index:
     """Lists and sums over the shuffles of a registry. No entry has a count of zero, so that equal registries
     have equal indexes.
 
+    :ivar shuffles: by number, in the order of their registration.
     :ivar runs: by run.
     :ivar names: how many shuffles the runs of each application have.
     :ivar workers: what lies at each worker.
@@ -50,6 +65,7 @@ class Index:
     :ivar lost: maps whose output is lost and not written again.
     """
 
+    shuffles: dict[int, ShuffleId] = field(default_factory=dict)
     runs: dict[str, RunShuffles] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
     workers: dict[str, WorkerOutputs] = field(default_factory=dict)
@@ -62,22 +78,30 @@ class Index:
         """The index of these shuffles, which were registered in this order."""
         index = cls()
         for outputs in shuffles:
-            index.registered(outputs.spec.id)
-            for place, held in outputs.places.at.items():
-                index._add(outputs, place, len(held.maps), held.bytes)
-            index.lost += len(outputs.maps) - len(outputs.winners)
+            index.registered(outputs)
+            for place, (count, size) in outputs.winners.amounts().items():
+                index._add(outputs, place, count, size)
+            index.lost += outputs.winners.missing
         return index
 
     def copy(self) -> Index:
         """An equal one that shares nothing that changes."""
         return replace(
             self,
+            shuffles=dict(self.shuffles),
             runs={app: run.copy() for app, run in self.runs.items()},
             names=dict(self.names),
             workers={worker: outputs.copy() for worker, outputs in self.workers.items()},
         )
 
-    def registered(self, id: ShuffleId) -> None:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self._lists() == other._lists()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def registered(self, outputs: ShuffleOutputs) -> None:
+        id = outputs.spec.id
+        self.shuffles[outputs.number] = id
         self.runs.setdefault(id.app, RunShuffles()).ids[id] = None
         name = name_of(id.app)
         self.names[name] = self.names.get(name, 0) + 1
@@ -85,12 +109,14 @@ class Index:
     def removed(self, outputs: ShuffleOutputs) -> None:
         """A shuffle, with all its outputs."""
         id, run = outputs.spec.id, self.runs[outputs.spec.id.app]
-        for place, held in outputs.places.at.items():
-            self._take(place, len(held.maps), held.bytes)
-            self._empty(id, place)
+        for place, (count, size) in outputs.winners.amounts().items():
+            self._take(place, count, size)
+        for worker in outputs.winners.workers():
+            self._empty(outputs, worker)
+        del self.shuffles[outputs.number]
         self.committed -= len(outputs.winners)
         self.bytes -= outputs.sums[0]
-        self.lost -= len(outputs.maps) - len(outputs.winners)
+        self.lost -= outputs.winners.missing
         run.bytes -= outputs.sums[0]
         del run.ids[id]
         if not run.ids:
@@ -113,12 +139,18 @@ class Index:
         self.bytes -= size
         self.runs[id.app].bytes -= size
         self._take(place, 1, size)
-        if place not in outputs.places.at:
-            self._empty(id, place)
+        for worker in place:
+            if not outputs.count_at(worker):
+                self._empty(outputs, worker)
         if after is None:
             self.lost += 1
         else:
             self._add(outputs, after.workers, 1, size)
+
+    def shuffles_at(self, worker: str) -> list[ShuffleId]:
+        """The shuffles of which an output lies at a worker, in the order of their registration."""
+        found = self.workers.get(worker)
+        return [] if found is None else [self.shuffles[number] for number in found.shuffles]
 
     def only_at(self, worker: str, others: Collection[str] | None) -> tuple[int, int]:
         """How many outputs lie at a worker and at none of the `others` (None: nowhere else), and their bytes."""
@@ -134,7 +166,6 @@ class Index:
     def _add(self, outputs: ShuffleOutputs, place: Place, count: int, size: int) -> None:
         """So many outputs and bytes more lie at a place; `outputs` has them already."""
         id = outputs.spec.id
-        first = len(outputs.places.at[place].maps) == count
         self.committed += count
         self.bytes += size
         self.runs[id.app].bytes += size
@@ -142,8 +173,7 @@ class Index:
             found = self.workers.get(worker)
             if found is None:
                 found = self.workers[worker] = WorkerOutputs()
-            if first:
-                found.shuffles[id] = found.shuffles.get(id, 0) + 1
+            found.add(outputs.number)
             amount = found.places.get(place)
             if amount is None:
                 found.places[place] = [count, size]
@@ -161,12 +191,13 @@ class Index:
             if not amount[0]:
                 del places[place]
 
-    def _empty(self, id: ShuffleId, place: Place) -> None:
-        """Nothing of a shuffle lies at a place any more."""
-        for worker in place:
-            found = self.workers[worker]
-            found.shuffles[id] -= 1
-            if not found.shuffles[id]:
-                del found.shuffles[id]
-            if not found.shuffles:
-                del self.workers[worker]
+    def _empty(self, outputs: ShuffleOutputs, worker: str) -> None:
+        """Nothing of a shuffle lies at a worker any more."""
+        found = self.workers[worker]
+        found.take(outputs.number)
+        if not found.shuffles:
+            del self.workers[worker]
+
+    def _lists(self) -> tuple[object, ...]:
+        workers = {worker: (set(self.shuffles_at(worker)), found.places) for worker, found in self.workers.items()}
+        return self.runs, self.names, workers, self.committed, self.bytes, self.lost

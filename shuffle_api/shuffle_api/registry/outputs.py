@@ -1,50 +1,46 @@
 """The map outputs of one shuffle: who won each map, and what was lost.
 
-A map is in one of three states: not written (in neither dict), committed (has a winner), lost (has lost
+A map is in one of three states: not written (in neither table), committed (has a winner), lost (has lost
 attempts and no winner). The lost attempts of a map are kept for as long as the shuffle lives, so that a late
 commit of one of them is refused by name.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
 from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation, RegisterShuffle
-from shuffle_api.registry.places import Places
+from shuffle_api.registry.output_rows import OutputPage, OutputRows
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
 
 
 @dataclass(slots=True)
 class ShuffleOutputs:
-    """`winners` and `lost` by map number; `maps` are the keys of both, ascending, for paging.
+    """`winners` and `lost` by map number.
 
-    `places` says which winners lie where, `sums` has their bytes, blocks, raw bytes and records, `degraded` how many
-    lie at fewer workers than the shuffle asks for: nobody goes through all of them. Only the registry that is its
-    `owner` changes it: for others it is a part of a copy that they share.
+    `sums` has the winners' bytes, blocks, raw bytes and records, `degraded` how many lie at fewer workers than the
+    shuffle asks for: nobody goes through all of them. `number` stands for the shuffle in indexes. Only the registry
+    that is its `owner` changes it: for others it is a part of a copy that they share.
     """
 
     spec: ShuffleSpec
-    winners: dict[int, MapOutput] = field(default_factory=dict)
+    winners: OutputRows = field(default_factory=OutputRows)
     lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
-    maps: list[int] = field(default_factory=list)
-    places: Places = field(default_factory=Places)
     sums: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     degraded: int = 0
+    number: int = field(default=0, compare=False)
     owner: object = field(default=None, compare=False)
 
     def clone(self, owner: object) -> ShuffleOutputs:
         """An equal one that nobody shares."""
         return replace(
             self,
-            winners=dict(self.winners),
+            winners=self.winners.copy(),
             lost=dict(self.lost),
-            maps=list(self.maps),
-            places=self.places.clone(),
             sums=list(self.sums),
             owner=owner,
         )
@@ -84,17 +80,25 @@ class ShuffleOutputs:
             if output.worker in winner.workers:
                 return None
             return self._move(winner, replace(winner, copies=(*winner.copies, output.worker)))
-        again = map in self.lost
-        if again or winner is not None:
+        if winner is not None or map in self.lost:
             self._check(output, winner)
-        self.winners[map] = output
+        self.winners.put(output)
         self._add(output)
-        if not again:
-            if self.maps and map < self.maps[-1]:
-                insort(self.maps, map)
-            else:  # as a replayed log has most of them
-                self.maps.append(map)
         return MapOutputCommitted(self.spec.id, output)
+
+    def recommit(self, map: int, attempt: int, worker: int, totals: Sequence[int]) -> bool:
+        """As `commit`, of a map that nobody has committed. False, and nothing has changed, for any other."""
+        if not self.winners.add(map, attempt, worker, totals):
+            return False
+        blocks, size, raw_bytes, records, _ = totals
+        sums = self.sums
+        sums[0] += size
+        sums[1] += blocks
+        sums[2] += raw_bytes
+        sums[3] += records
+        if self.spec.replicas > 1:
+            self.degraded += 1
+        return True
 
     def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
         """Mark the attempt's output as lost at `worker` (empty: everywhere); None if it is not there, or not the winner
@@ -106,20 +110,19 @@ class ShuffleOutputs:
         if rest:
             return self._move(winner, winner.at(*rest))
         event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
-        del self.winners[attempt.map]
+        self.winners.lose(attempt.map)
         self._take(winner)
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
         return event
 
     def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
-        self.winners[moved.output.map] = moved
+        self.winners.put(moved)
         self._take(winner)
         self._add(moved)
         return OutputMoved(self.spec.id, moved)
 
     def _add(self, output: MapOutput) -> None:
         totals, sums = output.totals, self.sums
-        self.places.add(output.workers, output.output.map, totals.bytes)
         sums[0] += totals.bytes
         sums[1] += totals.blocks
         sums[2] += totals.raw_bytes
@@ -129,7 +132,6 @@ class ShuffleOutputs:
 
     def _take(self, output: MapOutput) -> None:
         totals, sums = output.totals, self.sums
-        self.places.take(output.workers, output.output.map, totals.bytes)
         sums[0] -= totals.bytes
         sums[1] -= totals.blocks
         sums[2] -= totals.raw_bytes
@@ -140,11 +142,11 @@ class ShuffleOutputs:
     def held_by(self, worker: str, first: int = 0, limit: int | None = None) -> list[MapOutput]:
         """The committed outputs that lie at `worker`, or a copy of which does: up to `limit` of them, from number
         `first` on. Takes as long as there are such outputs."""
-        return [self.winners[map] for map in self.places.maps(worker, first, limit)]
+        return self.winners.held_by(worker, first, limit)
 
     def count_at(self, worker: str) -> int:
         """How many of them there are."""
-        return self.places.count(worker)
+        return self.winners.count_at(worker)
 
     def get(self, map: int) -> MapOutput:
         """The committed output of `map`.
@@ -160,34 +162,21 @@ class ShuffleOutputs:
             raise _lost(last, f"the output of map {map} is lost: {last.reason}")
         raise MapOutputNotWritten(f"map {map} has not committed", shuffle=self.spec.id)
 
-    def page(
-        self, first: int, end: int | None, limit: int | None
-    ) -> tuple[list[MapOutput], list[LostOutput], int | None]:
-        """Of up to `limit` maps of [first, end) that were committed, ascending: the committed outputs, what `lost_now`
-        has of the others, and the map the next page begins with, None after the last."""
-        found: list[MapOutput] = []
-        lost: list[LostOutput] = []
-        for map in self._known(first, end):
-            if len(found) + len(lost) == limit:
-                return found, lost, map
-            winner = self.winners.get(map)
-            if winner is not None:
-                found.append(winner)
-            else:
-                lost.append(self.lost[map][-1])
-        return found, lost, None
+    def page(self, first: int, end: int | None, limit: int | None) -> tuple[OutputPage, list[LostOutput]]:
+        """Of up to `limit` maps of [first, end) that were committed: the committed outputs, and what `lost_now` has of
+        the others."""
+        page = self.winners.page(first, end, limit)
+        return page, [self.lost[map][-1] for map in page.lost]
 
     def lost_now(self, first: int, end: int | None) -> list[LostOutput]:
         """The last lost output of each map in [first, end) that has no winner since, ascending."""
-        return [self.lost[map][-1] for map in self._known(first, end) if map not in self.winners]
+        if not self.winners.missing:
+            return []
+        return [self.lost[map][-1] for map in self.winners.maps(first, end) if map not in self.winners]
 
     def losses(self) -> list[LostOutput]:
         """Every loss there was, ascending by map; those of one map in their order."""
         return [event for map in sorted(self.lost) for event in self.lost[map]]
-
-    def _known(self, first: int, end: int | None) -> Iterator[int]:
-        stop = len(self.maps) if end is None else bisect_left(self.maps, end)
-        return (self.maps[at] for at in range(bisect_left(self.maps, first), stop))
 
     def _check(self, output: MapOutput, winner: MapOutput | None) -> None:
         attempt = output.output

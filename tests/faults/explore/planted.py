@@ -149,7 +149,7 @@ def last_commit_wins() -> None:
     def overwrite(self: ShuffleOutputs, output: Any) -> Any:
         winner = self.winners.get(output.output.map)
         if winner is not None and winner.output != output.output:
-            del self.winners[output.output.map]
+            self.winners.lose(output.output.map)
         return commit(self, output)
 
     _put(ShuffleOutputs, "commit", overwrite)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shuffle_api.errors import InvalidArgument
+from shuffle_api.errors import InvalidArgument, ShuffleError
 from shuffle_api.ids import MAX_ID, MapAttempt, ShuffleId
 from shuffle_api.registry import (
     BeginJournal,
@@ -18,6 +21,7 @@ from shuffle_api.registry import (
     RegisterApp,
     RegisterShuffle,
     RegisterWorker,
+    Registry,
     UnregisterApp,
     UnregisterShuffle,
 )
@@ -56,6 +60,84 @@ def decode(data: bytes) -> list[Operation]:
 @given(st.lists(OPERATIONS, max_size=5))
 def test_operations_back_to_back_are_read_as_they_were(operations: list[Operation]) -> None:
     assert decode(b"".join(map(encode, operations))) == operations
+
+
+WORKERS_OF_ONE = ("w0", "w1")
+OF_ONE = ShuffleId("app", 1)
+CHANGES_OF_ONE: st.SearchStrategy[Operation] = st.one_of(
+    st.builds(
+        CommitMapOutput,
+        st.sampled_from([OF_ONE, ShuffleId("app", 2)]),
+        st.builds(
+            MapOutput,
+            st.builds(MapAttempt, st.integers(0, 4), st.integers(0, 1)),
+            st.sampled_from([*WORKERS_OF_ONE, "unknown"]),
+            st.builds(Totals, st.integers(0, 1) | st.just(2**32), st.integers(0, 1)),
+        ),
+    ),
+    st.builds(
+        LoseMapOutput, st.just(OF_ONE), st.builds(MapAttempt, st.integers(0, 4), st.integers(0, 1)), st.just("gone")
+    ),
+    st.builds(LoseWorker, st.sampled_from(WORKERS_OF_ONE), st.just("gone")),
+    st.builds(RegisterWorker, st.builds(WorkerInfo, st.sampled_from(WORKERS_OF_ONE), st.just("host"), st.just(1))),
+)
+
+
+@given(st.lists(CHANGES_OF_ONE, max_size=40), st.integers(0, 40), st.sampled_from([1, 2]))
+def test_a_replay_leads_to_the_same_state_and_the_same_refusals(
+    changes: list[Operation], copied: int, replicas: int
+) -> None:
+    workers = [RegisterWorker(WorkerInfo(each, "host", 1)) for each in WORKERS_OF_ONE]
+    operations: list[Operation] = [
+        RegisterApp("app", "i", ""),
+        *workers,
+        RegisterShuffle(ShuffleSpec(OF_ONE, 3, 4, replicas=replicas)),
+        *changes,
+    ]
+    applied, replayed, decoder = Registry(), Registry(), Decoder()
+    copy = Registry()
+    for number, operation in enumerate(operations):
+        if number == copied:
+            copy = replayed.copy()  # shares the shuffle, until it changes
+            before = list(copy.operations())
+        refused = why(lambda operation=operation: applied.apply(operation))  # type: ignore[misc]
+        for each in decoder.replay(encode(operation), replayed.recommit):
+            assert why(lambda each=each: each and replayed.apply(each)) == refused  # type: ignore[misc]
+    assert replayed == applied
+    assert list(replayed.operations()) == list(applied.operations())
+    if copied < len(operations):
+        assert list(copy.operations()) == before
+
+
+def why(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ShuffleError as error:
+        return str(error)
+    return ""
+
+
+def test_a_replay_makes_no_objects_of_new_outputs() -> None:
+    registry, decoder = Registry(), Decoder()
+    for each in (RegisterApp("app", "i", ""), RegisterWorker(WorkerInfo("w", "host", 1))):
+        registry.apply(each)
+    registry.apply(RegisterShuffle(ShuffleSpec(COMMIT.shuffle, 3, 4)))
+    outputs = [MapOutput(MapAttempt(map, 0), "w", Totals(1, 2, 3, 4, 5)) for map in range(3)]
+    data = b"".join(encode(CommitMapOutput(COMMIT.shuffle, output)) for output in outputs)
+    assert list(decoder.replay(data, registry.recommit)) == [None] * 3
+    assert registry.located(COMMIT.shuffle)[0] == outputs
+
+
+@pytest.mark.parametrize(("map", "attempt"), [(-1, 0), (0, -1)])
+def test_negative_numbers_are_refused_by_a_replay_too(map: int, attempt: int) -> None:
+    data = bytearray(encode(COMMIT))
+    data[19:35] = struct.pack("<qq", map, attempt)
+    registry = Registry()
+    for each in (RegisterApp("app", "i", ""), RegisterWorker(WorkerInfo("w", "host", 1))):
+        registry.apply(each)
+    registry.apply(RegisterShuffle(ShuffleSpec(COMMIT.shuffle, 3, 4)))
+    with pytest.raises(InvalidArgument, match="number -1"):
+        list(Decoder().replay(bytes(data), registry.recommit))
 
 
 @given(st.lists(OPERATIONS, min_size=1, max_size=3), st.data())
