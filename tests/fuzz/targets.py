@@ -155,7 +155,7 @@ def snapshot_seeds(directory: Path) -> list[bytes]:
     registry = Registry()
     for operation in OPERATIONS[:4]:
         registry.apply(operation)
-    return [log_file([encode(operation) for operation in registry.operations()], SNAPSHOT)]
+    return [log_file(list(registry.records()), SNAPSHOT)]
 
 
 def begin_registry_file(kind: str, directory: Path) -> Read:

@@ -11,7 +11,7 @@ import pytest
 from shuffle_api.errors import InvalidArgument, ServerUnreachable
 from shuffle_api.interfaces import OptionValue
 from shuffle_api.registry import RegisterApp, Registry
-from shuffle_api.registry.encoding import Decoder, encode
+from shuffle_api.registry.encoding import Decoder
 from shuffle_plugins.remote import RemoteShuffle
 from shuffle_server.cli.status import _workers as shown
 from shuffle_server.observe.api import _worker as row
@@ -101,7 +101,7 @@ def test_what_an_application_is_held_to_outlives_the_master() -> None:
     register = RegisterApp("app", "i", "n", "disk=ssd")
     registry, again = Registry(), Registry()
     registry.apply(register)
-    for operation in Decoder().decode(b"".join(map(encode, registry.operations()))):
+    for operation in Decoder().decode(b"".join(registry.records())):
         again.apply(operation)
     assert again.app("app").only == "disk=ssd"
     old = b'{"op":"RegisterApp","app":"app","instance":"i","name":"n"}'

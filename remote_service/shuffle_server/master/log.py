@@ -67,8 +67,8 @@ class State(Protocol):
         """What was appended and is not durable is refused for good. Called under `Log.order`."""
         ...
 
-    def durable(self) -> Iterable[Operation]:
-        """The durable state as operations, for a snapshot."""
+    def durable(self) -> Iterable[bytes]:
+        """The durable state as encoded operations, for a snapshot."""
         ...
 
 
@@ -77,7 +77,7 @@ class NoState:
 
     def advance(self, operations: Sequence[Operation]) -> None: ...
     def revert(self) -> None: ...
-    def durable(self) -> Iterable[Operation]:
+    def durable(self) -> Iterable[bytes]:
         return ()
 
 

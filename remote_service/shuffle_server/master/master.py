@@ -181,11 +181,11 @@ class Master:
         with self._lock:
             self._ahead = self._registry.copy()
 
-    def durable(self) -> Iterable[Operation]:
-        """The state that the answers come from."""
+    def durable(self) -> Iterable[bytes]:
+        """The state that the answers come from, as encoded operations."""
         with self._lock:
             registry = self._registry.copy()
-        return registry.operations()
+        return registry.records()
 
     def _knows(self, operation: Operation) -> bool:
         """Whether this operation, one of those that bring about no event, has been applied before."""
@@ -286,7 +286,7 @@ class Master:
         with self._lock:
             registry, lsn = self._registry.copy(), self._lsn
         header = FileHeader(SNAPSHOT, self.epoch, lsn)
-        return write_snapshot(LocalDirectory(path.parent), path.name, header, registry.operations(), self._closing)
+        return write_snapshot(LocalDirectory(path.parent), path.name, header, registry.records(), self._closing)
 
     def restore(self, path: Path) -> SnapshotInfo:
         """Take the state from a snapshot; durable when this returns, all of it or nothing. Listeners are not told.

@@ -78,7 +78,7 @@ class Materializer:
                 )
             header = FileHeader(SNAPSHOT, self._epoch, lsn)
             stop = self._task.closing
-            info = write_snapshot(self._directory, snapshot_name(lsn), header, registry.operations(), stop)
+            info = write_snapshot(self._directory, snapshot_name(lsn), header, registry.records(), stop)
             self._held = info.operations
             try:
                 self._drop()

@@ -13,8 +13,6 @@ from itertools import islice
 from typing import TypeVar
 
 from shuffle_api.errors import InvalidArgument, ShuttingDown, StorageFailed
-from shuffle_api.registry.encoding import encode
-from shuffle_api.registry.operations import Operation
 from shuffle_server.master.files import AppendFile, FlatDirectory
 from shuffle_transport.frames import FileHeader, FrameFile, encode_frame
 
@@ -41,10 +39,11 @@ def snapshot_name(lsn: int) -> str:
 
 
 def write_snapshot(
-    directory: FlatDirectory, name: str, header: FileHeader, operations: Iterable[Operation], stop: threading.Event
+    directory: FlatDirectory, name: str, header: FileHeader, records: Iterable[bytes], stop: threading.Event
 ) -> SnapshotInfo:
     """Write a snapshot; it is durable when this returns, and there is nothing of it when this raises.
 
+    :param records: its operations, encoded.
     :raises StorageFailed: the disk is full or failing.
     :raises ShuttingDown: `stop` was set.
     """
@@ -53,7 +52,7 @@ def write_snapshot(
         file = directory.create(fresh)
         try:
             file.write(header.encode())
-            count = _write_frames(file, iter(operations), stop)
+            count = _write_frames(file, iter(records), stop)
             file.sync()
         except BaseException:
             directory.remove(fresh)
@@ -69,11 +68,11 @@ def write_snapshot(
     return SnapshotInfo(header.lsn, header.epoch, count)
 
 
-def _write_frames(file: AppendFile, operations: Iterator[Operation], stop: threading.Event) -> int:
+def _write_frames(file: AppendFile, records: Iterator[bytes], stop: threading.Event) -> int:
     count = 0
-    while records := [encode(operation) for operation in islice(operations, FRAME_OPERATIONS)]:
-        file.write(encode_frame(count, b"".join(records)))
-        count += len(records)
+    while frame := list(islice(records, FRAME_OPERATIONS)):
+        file.write(encode_frame(count, b"".join(frame)))
+        count += len(frame)
         if stop.wait(PAUSE_SECONDS):
             raise ShuttingDown("the registry is closed in the middle of a snapshot")
     file.write(encode_frame(count, b""))

@@ -36,32 +36,28 @@ def encode(operation: Operation) -> bytes:
     if type(operation) is not CommitMapOutput:
         data = COMPACT_JSON.encode({"op": type(operation).__name__, **fields_of(operation)}).encode()
         return _JSON.pack(JSON, len(data)) + data
-    id, output = operation.shuffle, operation.output
-    app, worker = id.app.encode(), output.worker.encode()
-    attempt, totals = output.output, output.totals
+    output, totals = operation.output, operation.output.totals
+    numbers = (totals.blocks, totals.bytes, totals.raw_bytes, totals.records, totals.digest)
+    return encode_commit(operation.shuffle, output.worker, output.output.map, output.output.attempt, numbers)
+
+
+def encode_commit(id: ShuffleId, worker: str, map: int, attempt: int, totals: Sequence[int]) -> bytes:
+    """The bytes of a commit, of which there may be millions.
+
+    :param totals: blocks, bytes, raw bytes, records, digest.
+    :raises InvalidArgument: as `encode`.
+    """
+    app, name = id.app.encode(), worker.encode()
     try:
-        head = _COMMIT.pack(
-            COMMIT,
-            len(app),
-            len(worker),
-            id.shuffle,
-            id.generation,
-            attempt.map,
-            attempt.attempt,
-            totals.blocks,
-            totals.bytes,
-            totals.raw_bytes,
-            totals.records,
-            totals.digest,
-        )
+        head = _COMMIT.pack(COMMIT, len(app), len(name), id.shuffle, id.generation, map, attempt, *totals)
     except struct.error as error:
         raise InvalidArgument(
-            f"{totals} or worker {output.worker!r} cannot be recorded: {error}",
+            f"{Totals(*totals)} or worker {worker!r} cannot be recorded: {error}",
             remedy="totals are counts below 2**64 and a digest below 2**32, a worker id has 64 characters at most",
             shuffle=id,
-            output=attempt,
+            output=MapAttempt(map, attempt),
         ) from error
-    return head + app + worker
+    return head + app + name
 
 
 Commit = Callable[[ShuffleId, str, int, int, Sequence[int]], bool]

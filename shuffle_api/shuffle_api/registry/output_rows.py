@@ -351,12 +351,13 @@ class OutputRows:
 
     def _clear(self, row: int) -> None:
         """Nothing lies at a row any more."""
-        for worker in self._place(row):
-            self._count(self.numbers.of(worker), -1)
+        self._count(self._workers[row], -1)
         self._workers[row] = _NOBODY
-        self._more.pop(row, None)
-        if self._seconds:
+        if self._seconds and (second := self._seconds[row]) != _NOBODY:
+            self._count(second, -1)
             self._seconds[row] = _NOBODY
+            for worker in self._more.pop(row, ()):
+                self._count(self.numbers.of(worker), -1)
 
     def _holder(self, worker: int) -> tuple[int, bool]:
         at = bisect_left(self._holders, worker)

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
+from shuffle_api.registry.encoding import encode, encode_commit
 from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
-from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, Operation, RegisterShuffle
+from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, RegisterShuffle
 from shuffle_api.registry.output_rows import OutputPage, OutputRows
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
+
+RECORDS_AT_ONCE = 1000
 
 
 @dataclass(slots=True)
@@ -45,17 +48,21 @@ class ShuffleOutputs:
             owner=owner,
         )
 
-    def operations(self) -> Iterator[Operation]:
-        """That lead to it, without the detours; the workers of what was lost are registered."""
+    def records(self) -> Iterator[bytes]:
+        """Encoded operations that lead to it, without the detours; the workers of what was lost are registered."""
         id = self.spec.id
-        yield RegisterShuffle(self.spec)
+        yield encode(RegisterShuffle(self.spec))
         for events in self.lost.values():
             for event in events:
-                yield CommitMapOutput(id, event.output)
-                yield LoseMapOutput(id, event.output.output, event.reason)
-        for output in self.winners.values():
-            for worker in output.workers:
-                yield CommitMapOutput(id, output.at(worker))
+                yield encode(CommitMapOutput(id, event.output))
+                yield encode(LoseMapOutput(id, event.output.output, event.reason))
+        first: int | None = 0
+        while first is not None:
+            page = self.winners.page(first, None, RECORDS_AT_ONCE)
+            for map, place, attempt, size, raw_bytes, records, blocks, digest in page.numbers():
+                for worker in place:
+                    yield encode_commit(id, worker, map, attempt, (blocks, size, raw_bytes, records, digest))
+            first = page.following
 
     @property
     def totals(self) -> Totals:
@@ -100,20 +107,22 @@ class ShuffleOutputs:
             self.degraded += 1
         return True
 
-    def lose(self, attempt: MapAttempt, reason: str, worker: str = "") -> LostOutput | OutputMoved | None:
-        """Mark the attempt's output as lost at `worker` (empty: everywhere); None if it is not there, or not the winner
-        of its map, so that nothing changes."""
+    def lose(
+        self, attempt: MapAttempt, reason: str, worker: str = ""
+    ) -> tuple[MapOutput, LostOutput | OutputMoved] | None:
+        """Mark the attempt's output as lost at `worker` (empty: everywhere): what it was, and what has happened. None
+        if it is not there, or not the winner of its map, so that nothing changes."""
         winner = self.winners.get(attempt.map)
         if winner is None or winner.output != attempt or (worker and worker not in winner.workers):
             return None
         rest = [each for each in winner.workers if worker and each != worker]
         if rest:
-            return self._move(winner, winner.at(*rest))
+            return winner, self._move(winner, winner.at(*rest))
         event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
         self.winners.lose(attempt.map)
         self._take(winner)
         self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
-        return event
+        return winner, event
 
     def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
         self.winners.put(moved)

@@ -10,11 +10,13 @@ from typing import Any, ClassVar, Literal
 from shuffle_api.errors import InvalidArgument, ShuffleExists, StaleEpoch, UnknownShuffle
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.registry.apps import AppRecord, Apps
+from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.events import (
     AppRemoved,
     Event,
     LostOutput,
     MapOutputCommitted,
+    OutputMoved,
     ShuffleRemoved,
     WorkerLost,
 )
@@ -193,10 +195,12 @@ class Registry:
         return () if event is None else (event,)
 
     def _lose(self, outputs: ShuffleOutputs, attempt: MapAttempt, reason: str, worker: str) -> Event | None:
-        before = outputs.winners.get(attempt.map)
-        event = outputs.lose(attempt, reason, worker)
-        if event is not None and before is not None and self._counted is not None:
-            self._counted.moved(outputs, before, outputs.winners.get(attempt.map))
+        found = outputs.lose(attempt, reason, worker)
+        if found is None:
+            return None
+        before, event = found
+        if self._counted is not None:
+            self._counted.moved(outputs, before, event.output if isinstance(event, OutputMoved) else None)
         return event
 
     def _register_worker(self, op: RegisterWorker) -> tuple[Event, ...]:
@@ -389,23 +393,27 @@ class Registry:
         )
 
     def operations(self) -> Iterator[Operation]:
-        """A short list of operations that makes an empty registry equal to this one: a snapshot, in the form of
-        the log. The registry must not change while it is drawn."""
+        """A short list of operations that makes an empty registry equal to this one: what `records` encodes."""
+        decode = Decoder().decode
+        return (operation for record in self.records() for operation in decode(record))
+
+    def records(self) -> Iterator[bytes]:
+        """The operations of a snapshot, encoded as in the log. The registry must not change while they are drawn."""
         apps, shuffles = self._apps, self._shuffles.values()
         if self.journal:
-            yield BeginJournal(self.journal)
-        yield from (record.operation for record in apps.expired.values())
+            yield encode(BeginJournal(self.journal))
+        yield from (encode(record.operation) for record in apps.expired.values())
         if apps.expired:
-            yield ExpireApps(tuple(apps.expired))
+            yield encode(ExpireApps(tuple(apps.expired)))
         # Lost outputs may have lain at workers that are gone: those come back for as long as they are needed.
         used = {event.output.worker for outputs in shuffles for lost in outputs.lost.values() for event in lost}
         gone = sorted(used - self._workers.keys())
-        yield from (RegisterWorker(info) for info in self._workers.values())
-        yield from (RegisterWorker(WorkerInfo(worker, host="", port=0)) for worker in gone)
-        yield from (record.operation for record in apps.live.values())
+        yield from (encode(RegisterWorker(info)) for info in self._workers.values())
+        yield from (encode(RegisterWorker(WorkerInfo(worker, host="", port=0))) for worker in gone)
+        yield from (encode(record.operation) for record in apps.live.values())
         for outputs in shuffles:
-            yield from outputs.operations()
-        yield from (LoseWorker(worker, reason="gone") for worker in gone)
+            yield from outputs.records()
+        yield from (encode(LoseWorker(worker, reason="gone")) for worker in gone)
 
     def _find(self, id: ShuffleId) -> ShuffleId | None:
         """The whole id of a registered shuffle."""

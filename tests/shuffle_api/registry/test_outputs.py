@@ -51,7 +51,10 @@ def test_same_attempt_with_another_statement_is_refused(outputs: ShuffleOutputs,
 
 def test_losing_says_what_was_lost_and_where(outputs: ShuffleOutputs) -> None:
     outputs.commit(output(0))
-    event = outputs.lose(MapAttempt(0, 0), "disk broke")
+    found = outputs.lose(MapAttempt(0, 0), "disk broke")
+    assert found is not None
+    was, event = found
+    assert was == output(0)
     assert isinstance(event, LostOutput)
     assert (event.shuffle, event.output, event.reason) == (ID, output(0), "disk broke")
     with pytest.raises(MapOutputLost, match="disk broke") as raised:
@@ -111,10 +114,12 @@ def test_the_winner_at_another_worker_is_a_copy_and_a_lost_copy_is_no_lost_outpu
     assert outputs.commit(output(0, worker="w2")) is None
     assert outputs.held_by("w2") == [output(0).at("w1", "w2")]
     assert (outputs.count_at("w1"), outputs.count_at("w2"), outputs.count_at("w3")) == (1, 1, 0)
-    assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") == OutputMoved(ID, output(0).at("w2"))
+    both = output(0).at("w1", "w2")
+    assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") == (both, OutputMoved(ID, output(0).at("w2")))
     assert outputs.lose(MapAttempt(0, 0), "burnt", "w1") is None
     assert outputs.get(0) == output(0, worker="w2")
-    assert outputs.lose(MapAttempt(0, 0), "drowned", "w2") == LostOutput(ID, output(0, worker="w2"), "drowned")
+    left = output(0, worker="w2")
+    assert outputs.lose(MapAttempt(0, 0), "drowned", "w2") == (left, LostOutput(ID, left, "drowned"))
     with pytest.raises(MapOutputLost, match="drowned"):
         outputs.get(0)
 
