@@ -70,6 +70,11 @@ class Totals:
     records: int = 0
     digest: int = 0
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """Blocks, bytes, raw bytes, records and digest, of which it can be made again."""
+        return self.blocks, self.bytes, self.raw_bytes, self.records, self.digest
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:

@@ -36,15 +36,14 @@ def encode(operation: Operation) -> bytes:
     if type(operation) is not CommitMapOutput:
         data = COMPACT_JSON.encode({"op": type(operation).__name__, **fields_of(operation)}).encode()
         return _JSON.pack(JSON, len(data)) + data
-    output, totals = operation.output, operation.output.totals
-    numbers = (totals.blocks, totals.bytes, totals.raw_bytes, totals.records, totals.digest)
-    return encode_commit(operation.shuffle, output.worker, output.output.map, output.output.attempt, numbers)
+    output, attempt = operation.output, operation.output.output
+    return encode_commit(operation.shuffle, output.worker, attempt.map, attempt.attempt, output.totals.numbers)
 
 
 def encode_commit(id: ShuffleId, worker: str, map: int, attempt: int, totals: Sequence[int]) -> bytes:
     """The bytes of a commit, of which there may be millions.
 
-    :param totals: blocks, bytes, raw bytes, records, digest.
+    :param totals: their `numbers`.
     :raises InvalidArgument: as `encode`.
     """
     app, name = id.app.encode(), worker.encode()

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from shuffle_api.errors import AttemptSuperseded, CommitMismatch, MapOutputLost, MapOutputNotWritten
 from shuffle_api.ids import MapAttempt
 from shuffle_api.registry.encoding import encode, encode_commit
 from shuffle_api.registry.events import LostOutput, MapOutputCommitted, OutputMoved
-from shuffle_api.registry.operations import CommitMapOutput, LoseMapOutput, RegisterShuffle
+from shuffle_api.registry.operations import LoseMapOutput, RegisterShuffle
 from shuffle_api.registry.output_rows import OutputPage, OutputRows
 from shuffle_api.values import MapOutput, ShuffleSpec, Totals
 
 RECORDS_AT_ONCE = 1000
+
+Loss: TypeAlias = tuple[int, str, str, int, int, int, int, int]
+"""A lost output: its attempt, where it lay, why it is gone, and the `numbers` of its totals. Numbers and texts alone:
+through a million other objects Python's garbage collector would go again and again."""
 
 
 @dataclass(slots=True)
@@ -32,7 +37,7 @@ class ShuffleOutputs:
 
     spec: ShuffleSpec
     winners: OutputRows = field(default_factory=OutputRows)
-    lost: dict[int, tuple[LostOutput, ...]] = field(default_factory=dict)
+    lost: dict[int, tuple[Loss, ...]] = field(default_factory=dict)
     sums: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     degraded: int = 0
     number: int = field(default=0, compare=False)
@@ -52,10 +57,10 @@ class ShuffleOutputs:
         """Encoded operations that lead to it, without the detours; the workers of what was lost are registered."""
         id = self.spec.id
         yield encode(RegisterShuffle(self.spec))
-        for events in self.lost.values():
-            for event in events:
-                yield encode(CommitMapOutput(id, event.output))
-                yield encode(LoseMapOutput(id, event.output.output, event.reason))
+        for map, losses in self.lost.items():
+            for lost, worker, reason, *totals in losses:
+                yield encode_commit(id, worker, map, lost, totals)
+                yield encode(LoseMapOutput(id, MapAttempt(map, lost), reason))
         first: int | None = 0
         while first is not None:
             page = self.winners.page(first, None, RECORDS_AT_ONCE)
@@ -118,11 +123,11 @@ class ShuffleOutputs:
         rest = [each for each in winner.workers if worker and each != worker]
         if rest:
             return winner, self._move(winner, winner.at(*rest))
-        event = LostOutput(self.spec.id, winner.at(worker or winner.worker), reason)
-        self.winners.lose(attempt.map)
+        lay, map = worker or winner.worker, attempt.map
+        self.winners.lose(map)
         self._take(winner)
-        self.lost[attempt.map] = (*self.lost.get(attempt.map, ()), event)
-        return winner, event
+        self.lost[map] = (*self.lost.get(map, ()), (attempt.attempt, lay, reason, *winner.totals.numbers))
+        return winner, LostOutput(self.spec.id, winner.at(lay), reason)
 
     def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
         self.winners.put(moved)
@@ -167,7 +172,7 @@ class ShuffleOutputs:
         if winner is not None:
             return winner
         if map in self.lost:
-            last = self.lost[map][-1]
+            last = self._event(map)
             raise _lost(last, f"the output of map {map} is lost: {last.reason}")
         raise MapOutputNotWritten(f"map {map} has not committed", shuffle=self.spec.id)
 
@@ -175,22 +180,32 @@ class ShuffleOutputs:
         """Of up to `limit` maps of [first, end) that were committed: the committed outputs, and what `lost_now` has of
         the others."""
         page = self.winners.page(first, end, limit)
-        return page, [self.lost[map][-1] for map in page.lost]
+        return page, [self._event(map) for map in page.lost]
 
     def lost_now(self, first: int, end: int | None) -> list[LostOutput]:
         """The last lost output of each map in [first, end) that has no winner since, ascending."""
         if not self.winners.missing:
             return []
-        return [self.lost[map][-1] for map in self.winners.maps(first, end) if map not in self.winners]
+        return [self._event(map) for map in self.winners.maps(first, end) if map not in self.winners]
 
     def losses(self) -> list[LostOutput]:
         """Every loss there was, ascending by map; those of one map in their order."""
-        return [event for map in sorted(self.lost) for event in self.lost[map]]
+        return [self._event(map, number) for map in sorted(self.lost) for number in range(len(self.lost[map]))]
+
+    def lost_at(self) -> set[str]:
+        """The workers at which lost outputs lay."""
+        return {worker for losses in self.lost.values() for _, worker, *_ in losses}
+
+    def _event(self, map: int, number: int = -1) -> LostOutput:
+        """A loss of a map, the last one."""
+        attempt, worker, reason, *totals = self.lost[map][number]
+        return LostOutput(self.spec.id, MapOutput(MapAttempt(map, attempt), worker, Totals(*totals)), reason)
 
     def _check(self, output: MapOutput, winner: MapOutput | None) -> None:
         attempt = output.output
-        for event in self.lost.get(attempt.map, ()):
-            if event.output.output == attempt:
+        for number, loss in enumerate(self.lost.get(attempt.map, ())):
+            if loss[0] == attempt.attempt:
+                event = self._event(attempt.map, number)
                 raise _lost(event, f"{attempt} has committed before and was lost: {event.reason}")
         if winner is None:
             return

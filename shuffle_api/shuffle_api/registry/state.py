@@ -406,7 +406,7 @@ class Registry:
         if apps.expired:
             yield encode(ExpireApps(tuple(apps.expired)))
         # Lost outputs may have lain at workers that are gone: those come back for as long as they are needed.
-        used = {event.output.worker for outputs in shuffles for lost in outputs.lost.values() for event in lost}
+        used = set[str]().union(*(outputs.lost_at() for outputs in shuffles))
         gone = sorted(used - self._workers.keys())
         yield from (encode(RegisterWorker(info)) for info in self._workers.values())
         yield from (encode(RegisterWorker(WorkerInfo(worker, host="", port=0))) for worker in gone)
