@@ -7,11 +7,15 @@ import secrets
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from tests.faults.simulate.locks import Here, Lock
+from tests.faults.simulate.network import Network, Unreachable, inside
 from tests.faults.simulate.planted import PLANTS
-from tests.faults.simulate.schedule import Schedule, make
+from tests.faults.simulate.schedule import LATEST, Schedule, make
+from tests.faults.simulate.scheduler import Process, Scheduler
 from tests.faults.simulate.shrink import shrink
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +71,37 @@ def test_a_planted_bug_is_found(bug: str) -> None:
     seed = str(FOUND[bug]["seed"])
     found = failures(child("--first", seed, "--plant", bug, "--seconds", "300", "--stop-at-first"))
     assert found, PLANTS[bug].what
+
+
+def test_an_answer_that_comes_late_ends_no_other_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread whose call a killed process had made goes on in its own process, and waits for a lock."""
+    scheduler = Scheduler(seed=1, switching=0.0)
+    network = Network(Random(1), late=1.0)
+    monkeypatch.setattr(Here, "scheduler", scheduler, raising=False)
+    killed, caller = Process("killed"), Process("caller")
+    network.listening["server"] = Process("server"), None
+    lock, got = Lock(), list[float]()
+
+    def hold() -> None:
+        with lock:
+            scheduler.sleep(10 * LATEST)
+
+    def call() -> None:
+        with pytest.raises(Unreachable):
+            inside(killed, lambda: network.call("server", lambda server: None, 10 * LATEST))
+        with lock:
+            got.append(scheduler.now)
+
+    def kill() -> None:
+        scheduler.sleep(LATEST / 1000)
+        scheduler.kill(killed)
+        scheduler.sleep(20 * LATEST)
+        scheduler.end()
+
+    for task in (hold, call, kill):
+        scheduler.spawn(caller, task, task.__name__)
+    scheduler.run()
+    assert [round(when / LATEST) for when in got] == [10]
 
 
 def test_a_failing_schedule_is_made_small() -> None:

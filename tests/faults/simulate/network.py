@@ -105,6 +105,7 @@ class Network:
         """Run it in a thread of the server, later; give up after `wait` seconds."""
         scheduler = Here.scheduler
         task, results, errors = scheduler.me(), list[Answer](), list[Exception]()
+        turn = task.turn + 1  # if its process is killed, it waits for something else when the answer comes
 
         def serve() -> None:
             try:
@@ -116,13 +117,11 @@ class Network:
             except (ShuffleError, grpc.RpcError, Unreachable, Late) as error:
                 errors.append(error)
             finally:
-                if task.waiting and waiting:
+                if task.waiting and task.turn == turn:
                     scheduler.wake(task)
 
-        waiting = [True]
         scheduler.spawn(process, serve, f"call of {task.name}")
         scheduler.block(wait)
-        waiting.clear()
         if results:
             return results[0]
         raise errors[0] if errors else Late
