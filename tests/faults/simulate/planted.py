@@ -15,7 +15,7 @@ import tests.faults.simulate.client
 from shuffle_api.clock import ServingClock
 from shuffle_api.ids import ShuffleId, name_of
 from shuffle_api.registry.events import Event
-from shuffle_api.registry.operations import CommitMapOutput, RegisterShuffle, UnregisterApp
+from shuffle_api.registry.operations import UnregisterApp
 from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import MapOutput
@@ -40,8 +40,11 @@ class Plant:
 
 
 def _set(owner: Any, **values: Any) -> Callable[[], None]:
+    """Each of these is there, and becomes the value."""
+
     def plant() -> None:
         for name, value in values.items():
+            getattr(owner, name)
             setattr(owner, name, value)
 
     return plant
@@ -81,11 +84,11 @@ def _frames_but_the_last(self: FrameFile) -> Iterator[Frame]:
     yield from frames[:-1] if len(frames) > 1 and frames[-1].payload else frames
 
 
-def _snapshot_without_losses(outputs: ShuffleOutputs) -> Iterator[Any]:
-    yield RegisterShuffle(outputs.spec)
-    for output in outputs.winners.values():
-        for worker in output.workers:
-            yield CommitMapOutput(outputs.spec.id, output.at(worker))
+_records = ShuffleOutputs.records
+
+
+def _records_without_losses(outputs: ShuffleOutputs) -> Iterator[bytes]:
+    return _records(replace(outputs, lost={}))
 
 
 # ------------------------------------------------------------------ the registry's rules
@@ -199,7 +202,7 @@ PLANTS: dict[str, Plant] = {
     ),
     "drop-last-frame": Plant("recovery takes the last frame for torn", _set(FrameFile, frames=_frames_but_the_last)),
     "snapshot-without-losses": Plant(
-        "a snapshot leaves lost outputs out", _set(ShuffleOutputs, operations=_snapshot_without_losses)
+        "a snapshot leaves lost outputs out", _set(ShuffleOutputs, records=_records_without_losses)
     ),
     "superseded-wins": Plant(
         "a later attempt takes the place of the winner", _set(ShuffleOutputs, _check=_check_only_losses)
