@@ -272,7 +272,7 @@ class OutputRows:
         return found
 
     def _numbered(self, first: int, end: int | None) -> Iterator[tuple[int, int]]:
-        """The maps of [first, end) with their rows, or with what stands for a loss, ascending."""
+        """The maps of [first, end) with their rows, or with the mark of a loss, ascending."""
         for number in range(bisect_left(self._starts, first >> _PAGE_BITS), len(self._starts)):
             start = self._starts[number]
             for map, row in enumerate(self._pages[start], start << _PAGE_BITS):

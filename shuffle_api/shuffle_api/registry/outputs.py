@@ -31,7 +31,7 @@ class ShuffleOutputs:
     """`winners` and `lost` by map number.
 
     `sums` has the winners' bytes, blocks, raw bytes and records, `degraded` how many lie at fewer workers than the
-    shuffle asks for: nobody goes through all of them. `number` stands for the shuffle in indexes. Only the registry
+    shuffle asks for: nobody goes through all of them. Indexes name the shuffle by `number`. Only the registry
     that is its `owner` changes it: for others it is a part of a copy that they share.
     """
 
