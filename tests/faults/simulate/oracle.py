@@ -140,10 +140,13 @@ class Oracle:
         if promised is None:
             return  # the driver has ended it meanwhile
         before = promised.get(map_id)
-        promised[map_id] = winner
         if before not in (None, winner):
             assert before is not None
+            if self._losses(shuffle, winner):  # it was lost while the answer was under way, and another one has won
+                self._must_be_lost(shuffle, winner, f"map {map_id} is won by {before}")
+                return
             self._must_be_lost(shuffle, before, f"map {map_id} was won by {before}, now by {winner}")
+        promised[map_id] = winner
 
     def located(self, shuffle: ShuffleId, winners: dict[int, MapAttempt], lost: set[int]) -> None:
         """A reader was told where the outputs are."""
@@ -157,18 +160,24 @@ class Oracle:
 
     def _must_be_lost(self, shuffle: ShuffleId, output: MapAttempt, what: str) -> None:
         """The registry has recorded the loss of this attempt, and there was a reason for it."""
-        registry = self._registry()
-        if registry is None:
-            return
-        try:
-            losses = [event for event in registry.losses(shuffle) if event.output.output == output]
-        except Exception as error:  # noqa: BLE001  # what it is shows elsewhere
-            self._trace(f"{shuffle}: {error}")
+        losses = self._losses(shuffle, output)
+        if losses is None:
             return
         if not losses:
             self.blame(f"{shuffle} {output} was acknowledged: {what}, and no loss is recorded")
         for event in losses:
             self._check_loss(event)
+
+    def _losses(self, shuffle: ShuffleId, output: MapAttempt) -> list[LostOutput] | None:
+        """The losses of an attempt that are recorded; None if that cannot be asked now."""
+        registry = self._registry()
+        if registry is None:
+            return None
+        try:
+            return [event for event in registry.losses(shuffle) if event.output.output == output]
+        except Exception as error:  # noqa: BLE001  # what it is shows elsewhere
+            self._trace(f"{shuffle}: {error}")
+            return None
 
     def _check_loss(self, event: LostOutput) -> None:
         shuffle, output = event.shuffle, event.output
