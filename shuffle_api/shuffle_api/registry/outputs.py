@@ -155,7 +155,7 @@ class ShuffleOutputs:
 
     def held_by(self, worker: str, first: int = 0, limit: int | None = None) -> list[MapOutput]:
         """The committed outputs that lie at `worker`, or a copy of which does: up to `limit` of them, from number
-        `first` on. Takes as long as there are such outputs."""
+        `first` on. Takes a look at one column of all outputs, and makes objects of those alone."""
         return self.winners.held_by(worker, first, limit)
 
     def count_at(self, worker: str) -> int:
@@ -197,7 +197,7 @@ class ShuffleOutputs:
         return {worker for losses in self.lost.values() for _, worker, *_ in losses}
 
     def _event(self, map: int, number: int = -1) -> LostOutput:
-        """A loss of a map, the last one."""
+        """A loss of a map by its number; without one, the last."""
         attempt, worker, reason, *totals = self.lost[map][number]
         return LostOutput(self.spec.id, MapOutput(MapAttempt(map, attempt), worker, Totals(*totals)), reason)
 

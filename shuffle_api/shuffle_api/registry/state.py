@@ -313,7 +313,7 @@ class Registry:
         return 0 if outputs is None else outputs.count_at(worker)
 
     def held_by(self, worker: str, limit: int | None = None) -> list[tuple[ShuffleId, MapOutput]]:
-        """The committed outputs that lie at a worker, up to `limit` of them. Takes as long as there are any."""
+        """The committed outputs that lie at a worker, up to `limit` of them. As `held_in`, shuffle by shuffle."""
         found: list[tuple[ShuffleId, MapOutput]] = []
         for id in self.shuffles_at(worker):
             left = None if limit is None else limit - len(found)
