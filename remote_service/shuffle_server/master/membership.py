@@ -14,7 +14,7 @@ from shuffle_api.clock import LOOK_SHARE, ServingClock, boot_seconds
 from shuffle_api.errors import InvalidArgument, ShuffleError, StaleEpoch
 from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.events import DRAINED, Event, LostOutput, OutputMoved, ShuffleRemoved
-from shuffle_api.registry.operations import LoseMapOutput, LoseWorker, Operation, RegisterWorker
+from shuffle_api.registry.operations import LoseWorker, LoseWorkerOutputs, Operation, RegisterWorker
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.history import History
@@ -314,10 +314,10 @@ class Membership:
         found: Counter[type] = Counter()
         while True:
             with self._master.lock:
-                held = self._master.registry.held_by(id, LOST_AT_ONCE + 1)
-            if len(held) <= LOST_AT_ONCE:
+                ranges = self._master.registry.ranges_at(id, LOST_AT_ONCE)
+            if not ranges:
                 return found
-            step = [LoseMapOutput(shuffle, output.output, reason, id) for shuffle, output in held]
+            step = [LoseWorkerOutputs(shuffle, id, reason, first, end) for shuffle, first, end in ranges]
             for outcome in self._master.apply_all(step, check):
                 if not isinstance(outcome, ShuffleError):
                     found.update(map(type, outcome))

@@ -13,7 +13,7 @@ from shuffle_api.errors import (
     UnknownApp,
     UnknownShuffle,
 )
-from shuffle_api.registry.operations import LoseMapOutput, Operation
+from shuffle_api.registry.operations import LoseMapOutput, LoseWorkerOutputs, Operation
 from shuffle_api.registry.state import Registry
 from shuffle_api.values import WorkerInfo
 from shuffle_server.master.master import Master
@@ -37,11 +37,17 @@ def check_present(master: Master, id: str, incarnation: int) -> None:
 
 
 def check_held_elsewhere(sure: Collection[str], registry: Registry, operation: Operation) -> None:
-    """Raises MapOutputLost, MapOutputNotWritten, UnknownShuffle, InvalidArgument: it is not to be given up here.
+    """Raises MapOutputLost, MapOutputNotWritten, UnknownShuffle, InvalidArgument: not all of it is to be given up here.
 
     :param sure: other workers, which are there.
     """
-    assert isinstance(operation, LoseMapOutput)
-    held = registry.map_output(operation.shuffle, operation.output.map)
-    if held.output != operation.output or not any(worker in sure for worker in held.workers):
-        raise InvalidArgument(f"{operation.output} lies only at {held.worker}, as {held.output}")
+    if isinstance(operation, LoseWorkerOutputs):
+        given_up = registry.held_of(operation.shuffle, operation.worker, operation.first, operation.end)
+    else:
+        assert isinstance(operation, LoseMapOutput)
+        given_up = [registry.map_output(operation.shuffle, operation.output.map)]
+        if given_up[0].output != operation.output:
+            raise InvalidArgument(f"{operation.output} is not the winner of its map, {given_up[0].output} is")
+    for held in given_up:
+        if not any(worker in sure for worker in held.workers):
+            raise InvalidArgument(f"{held.output} lies only at {held.worker}")

@@ -90,6 +90,19 @@ class LoseMapOutput:
 
 
 @dataclass(frozen=True, slots=True)
+class LoseWorkerOutputs:
+    """What a worker holds of the maps [first, end) of a shuffle is gone there: a step of its loss, should it hold much.
+    As `LoseMapOutput` of each.
+    """
+
+    shuffle: ShuffleId
+    worker: str
+    reason: str
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterWorker:
     """A worker is there, or back, or at another address, or has other free space than before."""
 
@@ -113,6 +126,7 @@ Operation: TypeAlias = (
     | UnregisterShuffle
     | CommitMapOutput
     | LoseMapOutput
+    | LoseWorkerOutputs
     | RegisterWorker
     | LoseWorker
 )

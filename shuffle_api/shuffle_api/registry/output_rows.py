@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -241,8 +241,21 @@ class OutputRows:
         end = None if limit is None else first + limit
         return [self._output(row) for row in self._rows_at(self.numbers.find(worker))[first:end].tolist()]
 
+    def held_in(self, worker: str, first: int, end: int) -> list[MapOutput]:
+        """Those of the maps [first, end)."""
+        rows = self._rows_at(self.numbers.find(worker))
+        maps = self._maps_of(rows)
+        return list(map(self._output, rows[(maps >= first) & (maps < end)].tolist()))
+
+    def range_at(self, worker: str, limit: int) -> tuple[int, int]:
+        """Maps [first, end), the lowest of which outputs lie at a worker that holds any: `limit` outputs, which is at
+        least 1, or all there are."""
+        maps = self._maps_of(self._rows_at(self.numbers.find(worker)))
+        last = maps.max() if len(maps) <= limit else np.partition(maps, limit - 1)[limit - 1]
+        return int(maps.min()), int(last) + 1
+
     def count_at(self, worker: str) -> int:
-        """How many they are."""
+        """How many lie at a worker."""
         at, found = self._holder(self.numbers.find(worker))
         return self._counts[at] if found else 0
 
@@ -373,6 +386,9 @@ class OutputRows:
             del holders[at], counts[at]
         else:
             counts[at] += more
+
+    def _maps_of(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.integer[Any]]:
+        return np.frombuffer(self._maps, np.dtype(self._maps.typecode))[rows]
 
     def _rows_at(self, worker: int) -> npt.NDArray[np.intp]:
         if not self._holder(worker)[1]:

@@ -120,14 +120,18 @@ class ShuffleOutputs:
         winner = self.winners.get(attempt.map)
         if winner is None or winner.output != attempt or (worker and worker not in winner.workers):
             return None
+        return winner, self.lose_winner(winner, reason, worker)
+
+    def lose_winner(self, winner: MapOutput, reason: str, worker: str = "") -> LostOutput | OutputMoved:
+        """As `lose`, of a winner that lies at `worker`: what has happened."""
         rest = [each for each in winner.workers if worker and each != worker]
         if rest:
-            return winner, self._move(winner, winner.at(*rest))
-        lay, map = worker or winner.worker, attempt.map
+            return self._move(winner, winner.at(*rest))
+        lay, map = worker or winner.worker, winner.output.map
         self.winners.lose(map)
         self._take(winner)
-        self.lost[map] = (*self.lost.get(map, ()), (attempt.attempt, lay, reason, *winner.totals.numbers))
-        return winner, LostOutput(self.spec.id, winner.at(lay), reason)
+        self.lost[map] = (*self.lost.get(map, ()), (winner.output.attempt, lay, reason, *winner.totals.numbers))
+        return LostOutput(self.spec.id, winner.at(lay), reason)
 
     def _move(self, winner: MapOutput, moved: MapOutput) -> OutputMoved:
         self.winners.put(moved)

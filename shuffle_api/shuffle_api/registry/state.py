@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, ClassVar, Literal
 
 from shuffle_api.errors import InvalidArgument, ShuffleExists, StaleEpoch, UnknownShuffle
-from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.ids import ShuffleId
 from shuffle_api.registry.apps import AppRecord, Apps
 from shuffle_api.registry.encoding import Decoder, encode
 from shuffle_api.registry.events import (
@@ -27,6 +27,7 @@ from shuffle_api.registry.operations import (
     ExpireApps,
     LoseMapOutput,
     LoseWorker,
+    LoseWorkerOutputs,
     Operation,
     RegisterApp,
     RegisterShuffle,
@@ -107,7 +108,7 @@ class Registry:
         :raises AppExpired: the operation names a shuffle of an application that expired.
         :raises UnknownApp: RegisterShuffle: no such application.
         :raises ShuffleExists: RegisterShuffle: the id is taken by a shuffle with other properties.
-        :raises UnknownShuffle: CommitMapOutput, LoseMapOutput: no such shuffle.
+        :raises UnknownShuffle: CommitMapOutput, LoseMapOutput, LoseWorkerOutputs: no such shuffle.
         :raises StaleEpoch: CommitMapOutput: the worker is not registered.
         :raises InvalidArgument: CommitMapOutput: it names several workers.
         :raises AttemptSuperseded: CommitMapOutput: another attempt has won; `.output` and `.worker` name it.
@@ -191,14 +192,16 @@ class Registry:
         return (event,)
 
     def _lose_map_output(self, op: LoseMapOutput) -> tuple[Event, ...]:
-        event = self._lose(self._own(op.shuffle), op.output, op.reason, op.worker)
-        return () if event is None else (event,)
+        outputs = self._own(op.shuffle)
+        found = outputs.lose(op.output, op.reason, op.worker)
+        return () if found is None else (self._lost(outputs, *found),)
 
-    def _lose(self, outputs: ShuffleOutputs, attempt: MapAttempt, reason: str, worker: str) -> Event | None:
-        found = outputs.lose(attempt, reason, worker)
-        if found is None:
-            return None
-        before, event = found
+    def _lose_worker_outputs(self, op: LoseWorkerOutputs) -> tuple[Event, ...]:
+        outputs = self._own(op.shuffle)
+        held = outputs.winners.held_in(op.worker, op.first, op.end)
+        return tuple(self._lost(outputs, each, outputs.lose_winner(each, op.reason, op.worker)) for each in held)
+
+    def _lost(self, outputs: ShuffleOutputs, before: MapOutput, event: LostOutput | OutputMoved) -> Event:
         if self._counted is not None:
             self._counted.moved(outputs, before, event.output if isinstance(event, OutputMoved) else None)
         return event
@@ -211,12 +214,12 @@ class Registry:
         info = self._workers.pop(op.worker, None)
         if info is None:
             return ()
-        lost = [
-            self._lose(self._own(id), held.output, op.reason, op.worker)
-            for id in self.shuffles_at(op.worker)
-            for held in self._shuffles[id].held_by(op.worker)
-        ]
-        return (WorkerLost(info, op.reason), *(event for event in lost if event is not None))
+        events: list[Event] = [WorkerLost(info, op.reason)]
+        for id in self.shuffles_at(op.worker):
+            outputs = self._own(id)
+            for each in outputs.held_by(op.worker):
+                events.append(self._lost(outputs, each, outputs.lose_winner(each, op.reason, op.worker)))
+        return tuple(events)
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
         totals = self.run_size(app)
@@ -312,15 +315,27 @@ class Registry:
         outputs = self._shuffles.get(id)
         return 0 if outputs is None else outputs.count_at(worker)
 
-    def held_by(self, worker: str, limit: int | None = None) -> list[tuple[ShuffleId, MapOutput]]:
-        """The committed outputs that lie at a worker, up to `limit` of them. As `held_in`, shuffle by shuffle."""
-        found: list[tuple[ShuffleId, MapOutput]] = []
+    def held_by(self, worker: str) -> list[tuple[ShuffleId, MapOutput]]:
+        """The committed outputs that lie at a worker. As `held_in`, shuffle by shuffle."""
+        return [(id, output) for id in self.shuffles_at(worker) for output in self.held_in(id, worker)]
+
+    def ranges_at(self, worker: str, limit: int) -> list[tuple[ShuffleId, int, int]]:
+        """Shuffles with maps [first, end), of which `limit` committed outputs lie at a worker; none where no more than
+        these lie there."""
+        found, left = list[tuple[ShuffleId, int, int]](), limit
         for id in self.shuffles_at(worker):
-            left = None if limit is None else limit - len(found)
-            if left == 0:
-                break
-            found += [(id, output) for output in self.held_in(id, worker, 0, left)]
-        return found
+            if not left:
+                return found
+            outputs = self._shuffles[id].winners
+            found.append((id, *outputs.range_at(worker, left)))
+            if outputs.count_at(worker) > left:
+                return found
+            left -= outputs.count_at(worker)
+        return []
+
+    def held_of(self, id: ShuffleId, worker: str, first: int, end: int) -> list[MapOutput]:
+        """The committed outputs of the maps [first, end) that lie at a worker. Raises what `spec` raises."""
+        return self._outputs(id).winners.held_in(worker, first, end)
 
     def only_at(self, worker: str, others: Collection[str] | None = None) -> tuple[int, int]:
         """How many committed outputs lie at a worker and at none of the `others` (None: nowhere else), and their
@@ -453,6 +468,7 @@ class Registry:
         UnregisterShuffle: _unregister_shuffle,
         CommitMapOutput: _commit_map_output,
         LoseMapOutput: _lose_map_output,
+        LoseWorkerOutputs: _lose_worker_outputs,
         RegisterWorker: _register_worker,
         LoseWorker: _lose_worker,
     }

@@ -13,6 +13,7 @@ from shuffle_api.registry.operations import (
     ExpireApps,
     LoseMapOutput,
     LoseWorker,
+    LoseWorkerOutputs,
     Operation,
     UnregisterApp,
     UnregisterShuffle,
@@ -32,6 +33,9 @@ def is_asked_for(operation: Operation, event: Event) -> bool:
     match operation, event:
         case LoseMapOutput(), LostOutput() | OutputMoved():
             return (event.shuffle, event.output.output) == (operation.shuffle, operation.output)
+        case LoseWorkerOutputs(), LostOutput() | OutputMoved():
+            map = event.output.output.map
+            return event.shuffle == operation.shuffle and operation.first <= map < operation.end
         case CommitMapOutput(), MapOutputCommitted() | OutputMoved():
             return (event.shuffle, event.output.output) == (operation.shuffle, operation.output.output)
         case LoseWorker(), LostOutput():

@@ -17,6 +17,7 @@ from shuffle_api.registry import (
     ExpireApps,
     LoseMapOutput,
     LoseWorker,
+    LoseWorkerOutputs,
     Operation,
     RegisterApp,
     RegisterShuffle,
@@ -47,6 +48,7 @@ OPERATIONS: st.SearchStrategy[Operation] = st.one_of(
     st.builds(RegisterShuffle, SPECS),
     st.builds(UnregisterShuffle, IDS),
     st.builds(LoseMapOutput, IDS, ATTEMPTS, TEXTS),
+    st.builds(LoseWorkerOutputs, IDS, WORKERS, TEXTS, COUNTS, COUNTS),
     st.builds(RegisterWorker, st.builds(WorkerInfo, WORKERS, TEXTS, st.integers(0, 65535), COUNTS)),
     st.builds(LoseWorker, WORKERS, TEXTS),
 )
@@ -79,6 +81,14 @@ CHANGES_OF_ONE: st.SearchStrategy[Operation] = st.one_of(
         LoseMapOutput, st.just(OF_ONE), st.builds(MapAttempt, st.integers(0, 4), st.integers(0, 1)), st.just("gone")
     ),
     st.builds(LoseWorker, st.sampled_from(WORKERS_OF_ONE), st.just("gone")),
+    st.builds(
+        LoseWorkerOutputs,
+        st.just(OF_ONE),
+        st.sampled_from(WORKERS_OF_ONE),
+        st.just("gone"),
+        st.integers(0, 4),
+        st.integers(0, 5),
+    ),
     st.builds(RegisterWorker, st.builds(WorkerInfo, st.sampled_from(WORKERS_OF_ONE), st.just("host"), st.just(1))),
 )
 

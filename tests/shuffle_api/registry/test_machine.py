@@ -30,6 +30,7 @@ from shuffle_api.registry import (
     ExpireApps,
     LoseMapOutput,
     LoseWorker,
+    LoseWorkerOutputs,
     LostOutput,
     MapOutputCommitted,
     Operation,
@@ -63,6 +64,7 @@ SETTING_UP = st.one_of(
 )
 LOSING = st.one_of(
     st.builds(LoseMapOutput, IDS, ATTEMPTS, REASONS, st.one_of(st.just(""), WORKERS)),
+    st.builds(LoseWorkerOutputs, IDS, WORKERS, REASONS, MAPS, MAPS),
     st.builds(LoseWorker, WORKERS, REASONS),
     st.builds(UnregisterShuffle, IDS),
     st.builds(UnregisterApp, APPS),
@@ -278,6 +280,11 @@ class RegistryMachine(RuleBasedStateMachine):
             held = [(id, output) for id, output in winners if worker in output.workers]
             assert len(registry.held_by(worker)) == len(held)
             assert set(registry.held_by(worker)) == set(held)
+            for limit in (1, 2, len(held)):
+                ranges = registry.ranges_at(worker, limit) if limit else []
+                assert bool(ranges) == (0 < limit < len(held))
+                first_ones = [out for each in ranges for out in registry.held_of(each[0], worker, *each[1:])]
+                assert len(first_ones) == (limit if ranges else 0)
             only = [output.totals.bytes for _, output in held if other not in output.workers]
             assert registry.only_at(worker) == registry.only_at(worker, {other}) == (len(only), sum(only))
             every = [output.totals.bytes for _, output in held]
