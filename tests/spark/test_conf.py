@@ -23,6 +23,11 @@ def test_spark_conf_names_manager_jar_server_and_policy() -> None:
     }
 
 
+def test_spark_conf_for_spark_3_5_has_the_jar_on_the_class_path_of_executors() -> None:
+    added = {"spark.executor.extraClassPath": f"{JAR}:{JAR.name}"}
+    assert spark_conf("host:7070", jar=JAR, spark_version="3.5.1") == spark_conf("host:7070", jar=JAR) | added
+
+
 def test_spark_conf_prefixes_further_options_and_writes_booleans_as_spark_does() -> None:
     conf = spark_conf("host:7070", jar=JAR, options={"anything": True, "size": "64m", "count": 3})
     assert conf["spark.shuffle.flight.anything"] == "true"

@@ -53,6 +53,15 @@ def driver(
         yield running
 
 
+def test_executors_in_processes_of_their_own_have_the_plugin(driver: SparkDriver, server: Server) -> None:
+    driver.renew({"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"})
+    before = pushed_bytes(server)
+    driver.call(held.write, name="apart", records=RECORDS, maps=MAPS, partitions=PARTITIONS)
+    assert driver.call(held.read, name="apart") == held.expected(RECORDS, PARTITIONS)
+    assert pushed_bytes(server) > before
+    driver.renew({})
+
+
 def version(spark: SparkSession) -> str:
     return spark.version
 

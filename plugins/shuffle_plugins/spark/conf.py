@@ -60,7 +60,9 @@ def spark_conf(
     ``real_time``: the shuffles of real-time mode go through the server as well (Spark 4.3).
 
     The jar goes into ``spark.jars``, from where Spark brings it to every executor, so only the driver's machine needs
-    this package. A job with jars of its own joins both lists with a comma.
+    this package. A job with jars of its own joins both lists with a comma. Executors of Spark 3.5 make their shuffle
+    manager before they receive jars. So there the class path of executors names the jar as well: at its path here, and
+    in the executor's working directory, where YARN puts it.
 
     :raises InvalidArgument: ``server`` is no ``HOST:PORT``, ``fallback`` none of the three; ``real_time`` without 4.3.
     :raises UnsupportedSpark, JarMissing: as `find_jar`; not with ``jar``.
@@ -82,6 +84,7 @@ def spark_conf(
         "spark.shuffle.sort.io.plugin.class": DATA_IO,
         **({"spark.shuffle.manager.incremental": PIPELINED_MANAGER} if real_time else {}),
         "spark.jars": str(jar),
+        **({"spark.executor.extraClassPath": f"{jar}:{jar.name}"} if version.startswith("3.") else {}),
         f"{PREFIX}server": server,
         f"{PREFIX}fallback": fallback,
         **{f"{PREFIX}{name}": str(Path(file).absolute()) for name, file in files.items() if file},
