@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from shuffle_api.errors import MapOutputLost, MapOutputNotWritten, ProtocolMismatch
 from shuffle_api.values import MapOutput, ShuffleSpec, name_numbers
 from shuffle_plugins.remote.connection import Connection
+from shuffle_plugins.remote.located_outputs import Located
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
-    """The winners of a range of maps, ascending by map, and those that were committed and lost since."""
+def locate(connection: Connection, spec: ShuffleSpec, maps: range | None, *, anew: bool = False) -> Located:
+    """All pages of the outputs of `maps` (None: all). Raises UnknownApp, AppExpired, UnknownShuffle.
 
-    outputs: list[MapOutput]
-    lost: list[MapOutput]
-
-
-def locate(connection: Connection, spec: ShuffleSpec, maps: range | None) -> Located:
-    """All pages of the outputs of `maps` (None: all). Raises UnknownApp, AppExpired, UnknownShuffle."""
+    :param anew: have the workers named again: one may be at another address.
+    """
     wanted = range(spec.maps) if maps is None else maps
+    known = None if anew else connection.located.find(spec.id, wanted)
     outputs: list[MapOutput] = []
     lost: list[MapOutput] = []
+    versions: set[tuple[int, int]] = set()  # of the pages
     first, more = wanted.start, bool(wanted)
     while more:
         request = pb.LocateRequest(shuffle=messages.key_of(spec.id), first_map=first, end_map=wanted.stop)
+        if known is not None and not versions:
+            request.known_epoch, request.known_version = known.epoch, known.version
         reply: pb.LocateReply = connection.control.call("Locate", request)
+        if reply.unchanged and known is not None:
+            return known
         connection.workers.add(reply.workers)
         outputs += map(messages.map_output, reply.outputs)
         lost += map(messages.map_output, reply.lost)
+        versions.add((reply.epoch, reply.version))
         if reply.more and reply.next_map <= first:
             raise ProtocolMismatch(f"the pages of shuffle {spec.id} do not advance: map {reply.next_map} after {first}")
         first, more = reply.next_map, reply.more
@@ -39,10 +41,14 @@ def locate(connection: Connection, spec: ShuffleSpec, maps: range | None) -> Loc
         connection.control.call(
             "Locate", pb.LocateRequest(shuffle=messages.key_of(spec.id), page=1)
         )  # does the shuffle exist?
-    return Located(outputs, lost)
+    epoch, version = versions.pop() if len(versions) == 1 else (0, 0)
+    located = Located(tuple(outputs), tuple(lost), epoch, version)
+    if version:
+        connection.located.keep(spec.id, wanted, located)
+    return located
 
 
-def locate_all(connection: Connection, spec: ShuffleSpec, maps: range) -> list[MapOutput]:
+def locate_all(connection: Connection, spec: ShuffleSpec, maps: range) -> Sequence[MapOutput]:
     """The outputs of exactly `maps`. Raises MapOutputLost or MapOutputNotWritten naming the maps that are missing."""
     located = locate(connection, spec, maps)
     if located.lost:

@@ -61,7 +61,7 @@ class RemoteMaster(ShuffleMaster):
         return ShuffleHandle("remote", registered, self._connection.control.address)
 
     def map_outputs(self, handle: ShuffleHandle) -> list[MapOutput]:
-        return locate(self._connection, handle.spec, None).outputs
+        return list(locate(self._connection, handle.spec, None).outputs)
 
     def unregister_shuffle(self, handle: ShuffleHandle) -> None:
         try:

@@ -29,7 +29,8 @@ from shuffle_plugins.remote.blocks_reader import BlocksReader
 from shuffle_plugins.remote.cancellable_fetch import CancellableFetch
 from shuffle_plugins.remote.connection import Connection, ProgressBackoff
 from shuffle_plugins.remote.fetch_progress import FetchProgress
-from shuffle_plugins.remote.locate import Located, locate, locate_all
+from shuffle_plugins.remote.locate import locate, locate_all
+from shuffle_plugins.remote.located_outputs import Located
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.replica_selector import ReplicaSelector
 from shuffle_plugins.remote.traffic import CountedPull
@@ -188,7 +189,7 @@ class RemoteReader(BlocksReader):
             if index.file is not None:  # the worker was not asked
                 connection.read_metrics.add(worker, self._spec.id, count, size)
 
-        def located() -> list[MapOutput]:
+        def located() -> Sequence[MapOutput]:
             return self._located(outputs).outputs
 
         return iter(CancellableFetch(connection.events, self._spec.id, worker, outputs, start, located))
@@ -212,7 +213,7 @@ class RemoteReader(BlocksReader):
     def _located(self, outputs: Sequence[MapAttempt]) -> Located:
         """Where these lie now, and others of their shuffle between them."""
         maps = [output.map for output in outputs]
-        return locate(self._connection, self._spec, range(min(maps), max(maps) + 1))
+        return locate(self._connection, self._spec, range(min(maps), max(maps) + 1), anew=True)
 
     def _give_up(self, error: ShuffleError) -> None:
         """Report data that cannot be read to the master, so that the next reader gets the loss before it tries."""

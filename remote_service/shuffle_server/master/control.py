@@ -16,7 +16,9 @@ from shuffle_api.errors import (
     ShuffleError,
 )
 from shuffle_api.ids import MapAttempt, ShuffleId
+from shuffle_api.registry.events import LostOutput
 from shuffle_api.registry.operations import Operation, RegisterApp, RegisterShuffle, UnregisterApp, UnregisterShuffle
+from shuffle_api.registry.output_rows import OutputPage
 from shuffle_api.registry.state import Registry
 from shuffle_api.tables import printable
 from shuffle_api.values import HOST, check_label
@@ -222,10 +224,13 @@ class ControlService:
         limit = min(request.page or PAGE, MAX_PAGE)
         if limit < 0 or request.first_map < 0:
             raise InvalidArgument("a page size or first map below 0", remedy="ask for maps from 0 on")
+        epoch, page, lost = self.master.epoch, OutputPage(), list[LostOutput]()
         with self.master.lock:
             registry = self.master.registry
-            spec = registry.spec(shuffle)
-            page, lost = registry.page(shuffle, request.first_map, request.end_map or None, limit)
+            spec, version = registry.spec(shuffle), registry.version(shuffle)
+            unchanged = version > 0 and (epoch, version) == (request.known_epoch, request.known_version)
+            if not unchanged:
+                page, lost = registry.page(shuffle, request.first_map, request.end_map or None, limit)
         self.master.settle()  # what this tells is not forgotten in a crash
         return pb.LocateReply(
             outputs=map(_located, page.numbers()),
@@ -239,6 +244,9 @@ class ControlService:
             lost=(messages.output_message(event.output) for event in lost),
             generation=spec.id.generation,
             replicas=spec.replicas,
+            epoch=epoch,
+            version=version,
+            unchanged=unchanged,
         )
 
     def ReportLost(self, request: pb.ReportLostRequest) -> pb.ReportLostReply:

@@ -34,14 +34,15 @@ class RegistryNumbers:
 
     :ivar names: of the workers, by number.
     :ivar shuffles: the next number of a shuffle.
+    :ivar versions: the next version of a shuffle's outputs.
     """
 
-    __slots__ = ("_next", "_workers", "names", "shuffles")
+    __slots__ = ("_next", "_workers", "names", "shuffles", "versions")
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self._workers: dict[str, int] = {}
-        self._next, self.shuffles = count(), count(1)
+        self._next, self.shuffles, self.versions = count(), count(1), count(1)
 
     def of(self, worker: str) -> int:
         """A worker's number, a new one if it has none."""
@@ -97,6 +98,7 @@ class OutputRows:
     Those that lie at a worker are found by a look at one column, 4 bytes of each row.
 
     :ivar missing: how many maps had an output that was lost, and have none since.
+    :ivar version: another one after each change, no other shuffle of the registry has it; 0: there was none.
     """
 
     __slots__ = (
@@ -112,6 +114,7 @@ class OutputRows:
         "_workers",
         "missing",
         "numbers",
+        "version",
     )
 
     def __init__(self, numbers: RegistryNumbers | None = None) -> None:
@@ -124,7 +127,7 @@ class OutputRows:
         self._pages: dict[int, array[int]] = {}  # numbers of rows, by map
         self._starts: list[int] = []  # of these pages, ascending
         self._holders, self._counts = array("I"), array("I")  # workers, ascending, and how many outputs each holds
-        self.missing = 0
+        self.missing = self.version = 0
 
     def __len__(self) -> int:
         return len(self._maps) - len(self._free)
@@ -148,7 +151,8 @@ class OutputRows:
         copy._seconds, copy._more = self._seconds[:], dict(self._more)
         copy._free, copy._starts = self._free[:], self._starts[:]
         copy._pages = {start: page[:] for start, page in self._pages.items()}
-        copy._holders, copy._counts, copy.missing = self._holders[:], self._counts[:], self.missing
+        copy._holders, copy._counts = self._holders[:], self._counts[:]
+        copy.missing, copy.version = self.missing, self.version
         return copy
 
     def get(self, map: int) -> MapOutput | None:
@@ -174,6 +178,7 @@ class OutputRows:
             ) from error
         map, worker = attempt.map, self.numbers.of(output.worker)
         if not self._add(map, worker, packed):
+            self.version = next(self.numbers.versions)
             page = self._pages[map >> _PAGE_BITS]
             row = page[map & _IN_PAGE]
             if row < 0:
@@ -203,6 +208,7 @@ class OutputRows:
 
     def lose(self, map: int) -> None:
         """A map that has an output has none from now on."""
+        self.version = next(self.numbers.versions)
         page = self._pages[map >> _PAGE_BITS]
         row = page[map & _IN_PAGE]
         page[map & _IN_PAGE] = _LOST
@@ -353,6 +359,7 @@ class OutputRows:
             page = self._new_page(map)
         if self._free or page[map & _IN_PAGE] != _NONE:
             return False
+        self.version = next(self.numbers.versions)
         page[map & _IN_PAGE] = len(self._maps)
         self._rows += packed
         self._maps.append(map)

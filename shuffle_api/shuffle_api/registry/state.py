@@ -375,6 +375,11 @@ class Registry:
         """As `located`, for a lock that is to be held for a short time: what is made of the page later needs none."""
         return self._outputs(id).page(first, end, limit)
 
+    def version(self, id: ShuffleId) -> int:
+        """Another number after each change of a shuffle's outputs, which no other shuffle has; 0 before the first. A
+        registry that is recovered begins anew. Raises what `spec` raises."""
+        return self._outputs(id).winners.version
+
     def lost(self, id: ShuffleId, first: int = 0, end: int | None = None) -> list[LostOutput]:
         """What was lost of maps [first, end) and not written again, ascending. Raises what `spec` raises."""
         return self._outputs(id).lost_now(first, end)

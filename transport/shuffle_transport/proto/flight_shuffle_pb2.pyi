@@ -667,19 +667,23 @@ class PlaceReply(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., good_for_ms: _Optional[int] = ..., in_turn: _Optional[int] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
-    __slots__ = ("shuffle", "first_map", "end_map", "page")
+    __slots__ = ("shuffle", "first_map", "end_map", "page", "known_epoch", "known_version")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     FIRST_MAP_FIELD_NUMBER: _ClassVar[int]
     END_MAP_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleKey
     first_map: int
     end_map: int
     page: int
-    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_map: _Optional[int] = ..., end_map: _Optional[int] = ..., page: _Optional[int] = ...) -> None: ...
+    known_epoch: int
+    known_version: int
+    def __init__(self, shuffle: _Optional[_Union[ShuffleKey, _Mapping]] = ..., first_map: _Optional[int] = ..., end_map: _Optional[int] = ..., page: _Optional[int] = ..., known_epoch: _Optional[int] = ..., known_version: _Optional[int] = ...) -> None: ...
 
 class LocateReply(_message.Message):
-    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "generation", "replicas")
+    __slots__ = ("outputs", "next_map", "more", "workers", "partitions", "maps", "codec", "content", "lost", "generation", "replicas", "epoch", "version", "unchanged")
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_MAP_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
@@ -691,6 +695,9 @@ class LocateReply(_message.Message):
     LOST_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     outputs: _containers.RepeatedCompositeFieldContainer[MapOutput]
     next_map: int
     more: bool
@@ -702,7 +709,10 @@ class LocateReply(_message.Message):
     lost: _containers.RepeatedCompositeFieldContainer[MapOutput]
     generation: int
     replicas: int
-    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., generation: _Optional[int] = ..., replicas: _Optional[int] = ...) -> None: ...
+    epoch: int
+    version: int
+    unchanged: bool
+    def __init__(self, outputs: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., next_map: _Optional[int] = ..., more: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., codec: _Optional[str] = ..., content: _Optional[str] = ..., lost: _Optional[_Iterable[_Union[MapOutput, _Mapping]]] = ..., generation: _Optional[int] = ..., replicas: _Optional[int] = ..., epoch: _Optional[int] = ..., version: _Optional[int] = ..., unchanged: _Optional[bool] = ...) -> None: ...
 
 class MapOutput(_message.Message):
     __slots__ = ("output", "worker", "totals", "copies")
