@@ -55,7 +55,7 @@ def combined_and_sorted(spark: SparkSession) -> Partitions:
     jvm = spark._jvm
     assert jvm is not None
     classes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("java.lang.Object"))
-    [sketching] = jvm.scala.jdk.javaapi.CollectionConverters.asJava(_sketched(spark).dependencies())
+    sketching = _sketched(spark).dependencies().head()
     shuffled = jvm.org.apache.spark.rdd.ShuffledRDD(_pairs(spark).rdd(), _by_hash(spark), classes, classes, classes)
     shuffled = shuffled.setAggregator(sketching.aggregator().get()).setMapSideCombine(True)
     natural = jvm.scala.math.Ordering.comparatorToOrdering(jvm.java.util.Comparator.reverseOrder())
