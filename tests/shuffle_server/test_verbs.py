@@ -178,6 +178,12 @@ def test_the_program_is_loaded_without_arrow_and_grpc() -> None:
     subprocess.run([sys.executable, "-c", code], timeout=240, check=True)
 
 
+def test_a_server_is_loaded_without_what_arrow_computes() -> None:
+    """It makes no columns: this is a tenth of its start."""
+    code = "import sys, shuffle_server.server; sys.exit('pyarrow.compute' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], timeout=240, check=True)
+
+
 def test_help_shows_values_as_people_write_them(capsys: pytest.CaptureFixture[str]) -> None:
     text = " ".join(shown(capsys, "server", "--help").split())
     for part in ("(default: 1g)", "(default: 10m)", "[written|fsynced]", "--http-listen, --metrics-listen HOST:PORT"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.messages import buffer_spans
+from shuffle_api.ipc_messages import buffer_spans
 
 Values: TypeAlias = npt.NDArray[np.integer[Any]]
 

@@ -9,7 +9,7 @@ with; the reader puts it back.
 from __future__ import annotations
 
 from shuffle_api.buffer import Buffer
-from shuffle_api.columnar.messages import END, PREFIX
+from shuffle_api.ipc_messages import END, PREFIX
 
 WORTH = 16
 """A block of more than so many heads is sent whole: leaving the head out is a copy of the rest."""

@@ -22,9 +22,9 @@ from shuffle_api.columnar.arrays import MOST_TEXT
 from shuffle_api.columnar.blocks import BlockCodec
 from shuffle_api.columnar.ipc import encode
 from shuffle_api.columnar.joining import fitted, joined
-from shuffle_api.columnar.messages import END, PREFIX, Table
 from shuffle_api.columnar.slices import Column, Slice, simple
 from shuffle_api.errors import InvalidArgument
+from shuffle_api.ipc_messages import END, PREFIX, Table
 
 Pieces: TypeAlias = tuple[memoryview, ...]
 """Bytes in several places, one after the other; each piece is of format B."""

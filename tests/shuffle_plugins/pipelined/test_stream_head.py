@@ -11,7 +11,7 @@ import pytest
 from shuffle_api.buffer import Buffer
 from shuffle_api.columnar import RoundRobinPartitioner
 from shuffle_api.columnar.ipc import decode, encode
-from shuffle_api.columnar.messages import END
+from shuffle_api.ipc_messages import END
 from shuffle_api.streaming import Barrier, Captured
 from shuffle_plugins.pipelined import DataBlock
 from shuffle_plugins.pipelined.pump import pump
