@@ -70,7 +70,7 @@ class SlowDisk:
         """So many reads and bytes a second, and bytes of page cache beside what the processes have now."""
         for name, value in (("iops", reads), ("bps", size)):
             (self._io / f"blkio.throttle.read_{name}_device").write_text(f"{self._disk} {value}")
-        own = sum(_figure(pid, "status", "RssAnon") << 10 for pid in self._pids)
+        own = sum(process.figure(pid, "status", "RssAnon") << 10 for pid in self._pids)
         (self._memory / "memory.limit_in_bytes").write_text(str(own + OWN_GROWTH + cache))
 
     def counted(self, name: str) -> int:
@@ -84,14 +84,9 @@ class SlowDisk:
             group.rmdir()
 
 
-def _figure(pid: int, file: str, name: str) -> int:
-    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-
 def _really_written(pid: int) -> int:
     """Bytes that a process has had written, without pages that were dropped before."""
-    return _figure(pid, "io", "write_bytes") - _figure(pid, "io", "cancelled_write_bytes")
+    return process.figure(pid, "io", "write_bytes") - process.figure(pid, "io", "cancelled_write_bytes")
 
 
 def _write(plugin: ShufflePlugin, handle: ShuffleHandle, parameters: Parameters) -> None:

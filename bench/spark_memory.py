@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import spark_jobs as job
-from bench.harness import program
+from bench.harness import process, program
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import JobFailed, SparkDriver
@@ -69,6 +69,10 @@ class Side:
             return (lines or str(error).splitlines() or ["failed"])[0][:300]
         return done
 
+    def peak_mib(self) -> int | None:
+        """The most memory that the driver's JVM has had; None: it has ended."""
+        return None if self._driver is None else process.peak_mib(self._driver.call(job.jvm_pid))
+
     def close(self) -> None:
         if self._driver is not None:
             self._driver.close()
@@ -97,6 +101,7 @@ def parse_arguments() -> argparse.Namespace:
     program.add_options(
         parser,
         rows=(4_000_000, "of 3 numbers each"),
+        sides=(f"{SORT},{FLIGHT}", "that run"),
         rounds=(3, "timed runs of each side"),
         warm_up=(1, "runs before those"),
     )
@@ -108,32 +113,34 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Run everything; the report."""
-    parameters = {name: getattr(options, name) for name in ("rows", "maps", "rounds", "warm_up", "conf")}
+    parameters = {name: getattr(options, name) for name in ("rows", "maps", "sides", "rounds", "warm_up", "conf")}
     report, found = program.heading("spark_memory", parameters), []
     with ServerProcess(scratch / "data", scratch / "server.log") as server:
         ordered = sorted(options.point, key=lambda point: (point.cores, point.memory))
         for number, (_, same) in enumerate(groupby(ordered, key=lambda point: (point.cores, point.memory))):
-            found += measure_alike(list(same), options, server.control, scratch / str(number))
+            found += measure_alike(list(same), options, server, scratch / str(number))
     return report | {"points": found}
 
 
-def measure_alike(points: list[Point], options: argparse.Namespace, server: str, scratch: Path) -> list[dict[str, Any]]:
+def measure_alike(
+    points: list[Point], options: argparse.Namespace, server: ServerProcess, scratch: Path
+) -> list[dict[str, Any]]:
     """Points with the same cores and heap."""
-    shuffles = {SORT: {}, FLIGHT: spark_conf(server, fallback="never")}
+    shuffles = {SORT: {}, FLIGHT: spark_conf(server.control, fallback="never")}
     with ExitStack() as running:
         sides = []
-        for name, shuffle in shuffles.items():
+        for name in options.sides.split(","):
             directory = scratch / name
             directory.mkdir(parents=True)
             base = local_conf(directory, memory=points[0].memory)
             own = {"spark.master": f"local[{points[0].cores}]", "spark.sql.adaptive.enabled": "false"}
-            side = Side(name, base | own | shuffle | program.pairs(options.conf), directory)
+            side = Side(name, base | own | shuffles[name] | program.pairs(options.conf), directory)
             running.callback(side.close)
             sides.append(side)
-        return [measure_point(point, sides, options) for point in points]
+        return [measure_point(point, sides, options, server.pid) for point in points]
 
 
-def measure_point(point: Point, sides: list[Side], options: argparse.Namespace) -> dict[str, Any]:
+def measure_point(point: Point, sides: list[Side], options: argparse.Namespace, server: int) -> dict[str, Any]:
     work = {"rows": options.rows, "maps": options.maps or 2 * point.cores, "partitions": point.partitions}
     runs: dict[str, list[job.Run]] = {side.name: [] for side in sides}
     failed: dict[str, str] = {}
@@ -148,11 +155,12 @@ def measure_point(point: Point, sides: list[Side], options: argparse.Namespace) 
     seconds = {name: statistics.median(run.seconds for run in done) for name, done in runs.items() if done}
     last = {name: done[-1].stages for name, done in runs.items() if done}
     written = {name: max(stage.shuffle_write_bytes for stage in stages) for name, stages in last.items()}
-    both = not failed and len(seconds) == len(sides)
+    both = not failed and seconds.keys() == {SORT, FLIGHT}
     return asdict(point) | {
         "failed": failed,
         "seconds": {name: [round(run.seconds, 3) for run in done] for name, done in runs.items()},
         "written": written,
+        "peak_mib": {side.name: side.peak_mib() for side in sides} | {"server": process.peak_mib(server)},
         "spilled": {name: sum(stage.spilled_bytes for stage in stages) for name, stages in last.items()},
         "ratio": round(seconds[FLIGHT] / seconds[SORT], 3) if both else None,
         "bytes_ratio": round(written[FLIGHT] / written[SORT], 3) if both else None,
@@ -163,10 +171,8 @@ def table(report: dict[str, Any]) -> str:
     """As Markdown."""
     rows = []
     for point in report["points"]:
-        cells = [
-            "failed" if name in point["failed"] else f"{statistics.median(point['seconds'][name]):.2f} s"
-            for name in (SORT, FLIGHT)
-        ]
+        medians = {name: f"{statistics.median(runs):.2f} s" for name, runs in point["seconds"].items() if runs}
+        cells = ["failed" if name in point["failed"] else medians.get(name, "") for name in (SORT, FLIGHT)]
         ratios = ["" if point[name] is None else f"{point[name]:.2f}" for name in ("ratio", "bytes_ratio")]
         rows.append([str(point["cores"]), point["memory"], str(point["partitions"]), *cells, *ratios])
     return program.table(("cores", "heap", "partitions", "sort shuffle", "Flight Shuffle", "time", "bytes"), rows)

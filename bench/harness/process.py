@@ -25,6 +25,17 @@ def cpu_by_thread_name(pid: int) -> dict[str, float]:
     return seconds
 
 
+def figure(pid: int, file: str, name: str) -> int:
+    """A line of ``/proc/PID/FILE``, in its own unit."""
+    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def peak_mib(pid: int) -> int:
+    """The most memory that a process has had."""
+    return figure(pid, "status", "VmHWM") >> 10
+
+
 def since(before: dict[str, float], pid: int) -> dict[str, float]:
     """What the threads have used since `cpu_by_thread_name` returned ``before``."""
     return {name: spent - before.get(name, 0.0) for name, spent in cpu_by_thread_name(pid).items()}
