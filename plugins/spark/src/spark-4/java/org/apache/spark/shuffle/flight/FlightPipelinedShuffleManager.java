@@ -24,8 +24,8 @@ import org.apache.spark.sql.execution.UnsafeRowSerializer;
 
 /**
  * {@code spark.shuffle.manager.incremental}: the shuffles of real-time mode, in which both stages run at once, pass through
- * the memory of a worker (docs/protocol.md, Relay), each of one of them. Beside {@link FlightShuffleManager}, whose {@link FlightShuffleDataIO}
- * registers the application.
+ * the memory of workers (docs/protocol.md, Relay), which share its partitions. Beside {@link FlightShuffleManager}, whose
+ * {@link FlightShuffleDataIO} registers the application.
  *
  * <p>It extends Spark's own manager because Spark makes an output tracker for that class only; a shuffle that falls back is
  * the superclass's, and its handle says so.
@@ -64,7 +64,7 @@ public final class FlightPipelinedShuffleManager extends StreamingShuffleManager
       return super.registerShuffle(shuffleId, dependency);
     }
     driver = components;
-    return new RelayHandle<>(shuffleId, dependency, registered.get().key(), maps, registered.get().worker());
+    return new RelayHandle<>(shuffleId, dependency, registered.get().key(), maps, registered.get().relays());
   }
 
   /** Whether this is an exchange of SQL: rows, of which nothing is combined or sorted on the way. */

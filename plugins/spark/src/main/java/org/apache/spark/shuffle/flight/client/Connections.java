@@ -1,11 +1,13 @@
 package org.apache.spark.shuffle.flight.client;
 
 import io.grpc.CallOptions;
+import io.grpc.ConnectivityState;
 import io.grpc.ManagedChannel;
 import io.grpc.netty.NettyChannelBuilder;
 import io.netty.channel.ChannelOption;
 import io.netty.channel.WriteBufferWaterMark;
 import java.io.IOException;
+import java.io.InterruptedIOException;
 import java.time.Duration;
 import java.util.Collection;
 import java.util.Collections;
@@ -17,6 +19,7 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -59,6 +62,7 @@ public final class Connections implements AutoCloseable {
 
   private final String client;
   private final Credentials credentials;
+  private final Duration connectTimeout;
   private final ExecutorService pool = Executors.newCachedThreadPool(daemon("flight-shuffle-io-"));
   private final ScheduledExecutorService timer =
       Executors.newSingleThreadScheduledExecutor(daemon("flight-shuffle-timer-"));
@@ -77,6 +81,7 @@ public final class Connections implements AutoCloseable {
   public Connections(List<HostPort> servers, Duration connectTimeout, String client, Credentials credentials) {
     this.client = client;
     this.credentials = credentials;
+    this.connectTimeout = connectTimeout;
     this.control = new ControlClient(servers, this::connect, connectTimeout);
   }
 
@@ -224,6 +229,28 @@ public final class Connections implements AutoCloseable {
   /** The connection to a worker's Flight endpoint. */
   public ManagedChannel channel(WorkerAddress worker) {
     return channels.computeIfAbsent(worker.at(), this::connect);
+  }
+
+  /** Whether there is a connection to a worker. Blocks while one is made. */
+  public boolean reaches(WorkerAddress worker) throws InterruptedIOException {
+    ManagedChannel channel = channel(worker);
+    channel.resetConnectBackoff();
+    long deadline = System.nanoTime() + connectTimeout.toNanos();
+    try {
+      ConnectivityState state = channel.getState(true);
+      while (state == ConnectivityState.IDLE || state == ConnectivityState.CONNECTING) {
+        CountDownLatch changed = new CountDownLatch(1);
+        channel.notifyWhenStateChanged(state, changed::countDown);
+        if (!changed.await(deadline - System.nanoTime(), TimeUnit.NANOSECONDS)) {
+          return false;
+        }
+        state = channel.getState(true);
+      }
+      return state == ConnectivityState.READY;
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("interrupted while connecting to " + worker);
+    }
   }
 
   private ManagedChannel connect(HostPort address) {

@@ -24,13 +24,14 @@ import scala.Tuple2;
  * @param near label of workers to prefer where none is at the executor's host; or empty
  * @param only label that workers need to get map outputs of the application; or empty
  * @param flushTimeout how long a row of a pipelined shuffle may wait for others to go with it
+ * @param relayWorkers most workers that share the partitions of one pipelined shuffle
  * @param ui whether Spark's pages show the shuffles
  * @param security how this application shows who it is, and how its connections are encrypted
  */
 public record FlightConf(
     List<HostPort> servers, FallbackPolicy fallback, Duration connectTimeout, Duration ioTimeout, Duration retryWindow,
     int blockSize, int batchSize, int rowMemory, boolean packRows, boolean handOver, int replicas, String near, String only,
-    Duration flushTimeout, boolean ui, SecurityConf security) {
+    Duration flushTimeout, int relayWorkers, boolean ui, SecurityConf security) {
 
   /** One option: name, default (null: none) and help text. */
   public record Option(String key, String defaultValue, String help) {}
@@ -93,6 +94,10 @@ public record FlightConf(
       new Option(
           PREFIX + "flushTimeout", "5ms",
           "real-time mode: how long a row may wait for others to go with it");
+  public static final Option RELAY_WORKERS =
+      new Option(
+          PREFIX + "relayWorkers", "4",
+          "real-time mode: most workers that share a shuffle's partitions, four or more each");
   public static final Option UI =
       new Option(
           PREFIX + "ui", "true",
@@ -137,8 +142,8 @@ public record FlightConf(
   public static final List<Option> OPTIONS =
       List.of(
           SERVER, FALLBACK, FALLBACK_RULE, CONNECT_TIMEOUT, IO_TIMEOUT, RETRY_WINDOW, BLOCK_SIZE, BATCH_SIZE, ROW_MEMORY, PACK_ROWS,
-          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, UI, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE, TOKEN, APP,
-          ALLOW_UNTESTED);
+          HAND_OVER, REPLICAS, NEAR, ONLY, FLUSH_TIMEOUT, RELAY_WORKERS, UI, TLS_CA, TLS_CERT, TLS_KEY, SECRET_FILE, TOKEN_FILE,
+          TOKEN, APP, ALLOW_UNTESTED);
 
   private static final Pattern LABEL = Pattern.compile("[A-Za-z0-9._-]{1,64}=[A-Za-z0-9._-]{1,64}");
   private static final int SMALLEST_BLOCK = 1 << 12;
@@ -171,7 +176,7 @@ public record FlightConf(
         duration(conf, IO_TIMEOUT), duration(conf, RETRY_WINDOW), blockSize, batchSize,
         rowMemory, flag(conf, PACK_ROWS), choice(conf, HAND_OVER, "auto", "off") == 0,
         1 + choice(conf, REPLICAS, "1", "2"), label(conf, NEAR), label(conf, ONLY),
-        duration(conf, FLUSH_TIMEOUT), flag(conf, UI), SecurityConf.parse(conf));
+        duration(conf, FLUSH_TIMEOUT), count(conf, RELAY_WORKERS), flag(conf, UI), SecurityConf.parse(conf));
   }
 
   /** Whether the plugin may run in a Spark that it was not tested with. */
@@ -221,6 +226,18 @@ public record FlightConf(
       throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not a duration such as 30s", e);
     }
     throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": must be longer than 0");
+  }
+
+  private static int count(SparkConf conf, Option option) {
+    try {
+      int count = Integer.parseInt(value(conf, option));
+      if (count > 0) {
+        return count;
+      }
+    } catch (NumberFormatException e) {
+      throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": not a number such as 4", e);
+    }
+    throw new IllegalArgumentException(option.key() + "=" + value(conf, option) + ": must be 1 at least");
   }
 
   private static int size(SparkConf conf, Option option, int smallest, int largest) {

@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.flight.driver;
 
 import java.io.IOException;
 import java.time.Duration;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -96,7 +97,7 @@ final class AppRegistration implements AutoCloseable {
     this.credentials = conf.security().ofDriver(app != null ? app : newApp(), tls);
     this.connections = new Connections(conf.servers(), conf.connectTimeout(), client, credentials);
     this.lostOutputs = new LostOutputs(connections, this::key, this::doubt, report, conf.ioTimeout());
-    this.relays = new RelayWorkers(credentials.app() + instance);
+    this.relays = new RelayWorkers(credentials.app() + instance, conf.relayWorkers());
   }
 
   /** Random, because Spark has no id yet when the application is registered. */
@@ -248,7 +249,7 @@ final class AppRegistration implements AutoCloseable {
   /**
    * Has the server asked to register a shuffle, and does not wait.
    *
-   * @param pipelined whether a worker relays it
+   * @param pipelined whether workers relay it
    */
   ShuffleRegistration registerShuffle(int shuffle, int partitions, int maps, boolean pipelined) {
     RegisterShuffleRequest.Builder request =
@@ -272,13 +273,28 @@ final class AppRegistration implements AutoCloseable {
       RegisterShuffleReply reply = sent.await();
       List<Worker> workers =
           connections.learn(reply.hasChanges() ? reply.getChanges() : null, reply.getWorkersList());
-      WorkerAddress worker =
-          (pipelined ? relays.choose(shuffle, workers) : workers.stream().findFirst())
-              .map(WorkerAddress::of)
-              .orElseThrow(
-                  () -> FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null));
-      return new ShuffleRegistration.Registered(generation(key, reply), worker);
+      if (workers.isEmpty()) {
+        throw FlightException.broken("Flight Shuffle server " + conf.address(), "no worker has joined it", null);
+      }
+      List<WorkerAddress> chosen = pipelined ? chooseRelays(shuffle, request.getPartitions(), workers) : List.of();
+      return new ShuffleRegistration.Registered(generation(key, reply), chosen);
     };
+  }
+
+  /** Of a worker that has died the server finds out later than this process, whose connection to it has ended. */
+  private List<WorkerAddress> chooseRelays(int shuffle, int partitions, List<Worker> workers) throws IOException {
+    Set<String> away = new HashSet<>();
+    while (true) {
+      List<WorkerAddress> chosen =
+          relays.choose(shuffle, partitions, workers, away).stream().map(WorkerAddress::of).toList();
+      boolean others = false;
+      for (WorkerAddress worker : chosen) {
+        others |= !connections.reaches(worker) && away.add(worker.id());
+      }
+      if (!others) {
+        return chosen;
+      }
+    }
   }
 
   private static ShuffleKey generation(ShuffleKey key, RegisterShuffleReply reply) {

@@ -162,7 +162,7 @@ public final class FlightDriverComponents implements ShuffleDriverComponents {
   /**
    * Registers a shuffle at the server.
    *
-   * @param pipelined whether a worker relays it
+   * @param pipelined whether workers relay it
    * @return as {@link ShuffleRegistration#await}, which says what is thrown as well
    */
   public Optional<ShuffleRegistration.Registered> register(int shuffleId, int partitions, int maps, boolean pipelined) {

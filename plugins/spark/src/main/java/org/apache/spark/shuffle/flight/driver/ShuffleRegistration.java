@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.flight.driver;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.io.UncheckedIOException;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
 import org.apache.spark.shuffle.flight.client.Backoff;
@@ -26,9 +27,9 @@ public final class ShuffleRegistration {
    * What the server has.
    *
    * @param key with the generation
-   * @param worker one of the workers, the one to relay the shuffle if it is pipelined
+   * @param relays the workers that share the partitions of the shuffle if it is pipelined, else none
    */
-  public record Registered(ShuffleKey key, WorkerAddress worker) {}
+  public record Registered(ShuffleKey key, List<WorkerAddress> relays) {}
 
   /** The server's answer to one question. */
   interface Answer {

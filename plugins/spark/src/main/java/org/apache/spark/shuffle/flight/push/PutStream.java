@@ -90,9 +90,19 @@ public final class PutStream implements BlockStream {
     return gate.creditWaitNanos();
   }
 
-  /** Whether {@code bytes} can be sent without a wait. */
+  /** Whether there is credit for {@code bytes}. */
   public boolean admits(long bytes) {
     return gate.admits(bytes);
+  }
+
+  /** Whether {@code bytes} that are sent now wait: for credit, or behind others that are not on the wire. */
+  public boolean wouldWait(long bytes) {
+    return !gate.admits(bytes) || !call.isReady();
+  }
+
+  /** @throws IOException what the worker has ended the stream with, if it has */
+  public void check() throws IOException {
+    gate.check();
   }
 
   /**
@@ -118,15 +128,18 @@ public final class PutStream implements BlockStream {
 
   @Override
   public Committed commit(Totals totals) throws IOException {
-    return commitWith(totals, List.of());
+    end(totals, List.of());
+    return awaitCommitted(totals);
   }
 
-  /**
-   * The same for a relayed output, with its part in each partition; returns when readers have all of it, and of no other
-   * attempt.
-   */
-  public void commit(Totals totals, List<PartitionEnd> ends) throws IOException {
-    Committed answer = commitWith(totals, ends);
+  /** States that this was all, with its part in each partition if the output is relayed. Does not wait. */
+  public void end(Totals totals, List<PartitionEnd> ends) {
+    finish(PutControl.newBuilder().setEnd(totals).addAllEnds(ends).setCommit(true).build());
+  }
+
+  /** After {@link #end} of a relayed output: returns when readers have all of it, and of no other attempt. */
+  public void awaitRelayed(Totals totals) throws IOException {
+    Committed answer = awaitCommitted(totals);
     if (!answer.getOutput().equals(output)) {
       throw FlightException.found(
           peer, ErrorCode.ATTEMPT_SUPERSEDED,
@@ -134,8 +147,7 @@ public final class PutStream implements BlockStream {
     }
   }
 
-  private Committed commitWith(Totals totals, List<PartitionEnd> ends) throws IOException {
-    finish(PutControl.newBuilder().setEnd(totals).addAllEnds(ends).setCommit(true).build());
+  private Committed awaitCommitted(Totals totals) throws IOException {
     return BlockStream.checked(peer, output, totals, gate.awaitCommitted(timeout));
   }
 

@@ -1,7 +1,6 @@
 package org.apache.spark.shuffle.flight.realtime;
 
 import java.io.IOException;
-import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ScheduledExecutorService;
@@ -11,39 +10,40 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.apache.spark.shuffle.flight.client.PeriodicTask;
 import org.apache.spark.shuffle.flight.conf.FlightConf;
 import org.apache.spark.shuffle.flight.proto.PartitionEnd;
+import org.apache.spark.shuffle.flight.proto.Totals;
 import org.apache.spark.shuffle.flight.push.PutStream;
-import org.apache.spark.shuffle.flight.rows.ColumnPacker;
-import org.apache.spark.shuffle.flight.rows.RowCodec;
 import org.apache.spark.shuffle.flight.rows.RowFormat;
-import org.apache.spark.shuffle.flight.rows.RowHeader;
 import org.apache.spark.shuffle.flight.rows.RowPath;
 import org.apache.spark.shuffle.flight.wire.BlockBatch;
 import org.apache.spark.shuffle.flight.wire.BlockTotals;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /**
- * The rows of one map task on their way to a relay: copied into a buffer per partition, which becomes a block when it is
- * full or the flush timeout has passed.
+ * The rows of one map task on their way to one worker, for the partitions that it relays: copied into a buffer per
+ * partition, which becomes a block when it is full or the flush timeout has passed.
  *
  * <p>The task's thread writes, and waits for credit; a timer sends what has waited, if there is credit, and says now and
- * then that the task is alive. A block is
- * rows as {@link RowFormat} has them, or these packed.
+ * then that the task is alive. While the task waits for one worker, the timer serves its pushes to the others.
  */
 final class RelayPush implements AutoCloseable {
   private static final int LARGEST_BUFFER = 32 << 10;
   private static final int SMALLEST_BUFFER = 1 << 10;
   private static final long KEEP_ALIVE_NANOS = TimeUnit.SECONDS.toNanos(5);
 
+  /** Rows of a partition that were not sent, and the totals of those that were. */
+  private static final class Partition {
+    private final BlockTotals totals = new BlockTotals();
+    private byte[] buffer;
+    private int used;
+    private int rows;
+  }
+
   private final PutStream stream;
+  private final RelayBlocks blocks;
   private final int bufferSize;
-  private final byte[][] buffers;
-  private final int[] used;
-  private final int[] rows;
-  private final ColumnPacker packer;
-  private final ByteBuffer header = ByteBuffer.allocate(RowHeader.PACKED_BYTES);
+  private final Partition[] partitions;
   private final BlockBatch batch;
   private final BlockTotals totals = new BlockTotals();
-  private final BlockTotals[] parts;
   private final ReentrantLock lock = new ReentrantLock();
   private final ScheduledFuture<?> ticks;
   private int waiting;
@@ -53,18 +53,18 @@ final class RelayPush implements AutoCloseable {
   private volatile IOException failure;
   private volatile long spoken = System.nanoTime();
 
-  /** @param fields of a row */
-  RelayPush(PutStream stream, ScheduledExecutorService timer, int partitions, int fields, FlightConf conf) {
+  /**
+   * @param blocks makes them for this push alone, which closes it
+   * @param partitions of the shuffle
+   */
+  RelayPush(PutStream stream, RelayBlocks blocks, ScheduledExecutorService timer, int partitions, FlightConf conf) {
     this.stream = stream;
+    this.blocks = blocks;
     this.bufferSize =
         Math.min(
             conf.batchSize(),
             Math.max(SMALLEST_BUFFER, Math.min(LARGEST_BUFFER, RowPath.share(partitions, conf.rowMemory()))));
-    this.buffers = new byte[partitions][];
-    this.used = new int[partitions];
-    this.rows = new int[partitions];
-    this.parts = new BlockTotals[partitions];
-    this.packer = conf.packRows() ? new ColumnPacker(ColumnPacker.words(fields)) : null;
+    this.partitions = new Partition[partitions];
     this.batch = new BlockBatch(conf.batchSize());
     this.ticks = PeriodicTask.every(timer, conf.flushTimeout(), "flushing rows to a relay", this::tick);
   }
@@ -74,26 +74,38 @@ final class RelayPush implements AutoCloseable {
     int needed = RowFormat.length(row);
     lock.lock();
     try {
-      if (failure != null) {
-        throw failure;
-      }
+      check();
+      Partition its = partition(partition);
       if (needed > bufferSize) {
         flush();
         alone(partition, row, needed);
         return;
       }
-      if (needed > bufferSize - used[partition] || needed > batch.room() - waiting) {
+      if (needed > bufferSize - its.used || needed > batch.room() - waiting) {
         flush();
       }
-      if (buffers[partition] == null) {
-        buffers[partition] = new byte[bufferSize];
+      if (its.buffer == null) {
+        its.buffer = new byte[bufferSize];
       }
-      RowFormat.put(row, buffers[partition], used[partition]);
-      used[partition] += needed;
-      rows[partition]++;
+      RowFormat.put(row, its.buffer, its.used);
+      its.used += needed;
+      its.rows++;
       waiting += needed;
     } finally {
       lock.unlock();
+    }
+  }
+
+  private Partition partition(int partition) {
+    if (partitions[partition] == null) {
+      partitions[partition] = new Partition();
+    }
+    return partitions[partition];
+  }
+
+  private void check() throws IOException {
+    if (failure != null) {
+      throw failure;
     }
   }
 
@@ -102,18 +114,8 @@ final class RelayPush implements AutoCloseable {
     byte[] bytes = new byte[needed];
     RowFormat.put(row, bytes, 0);
     BlockBatch own = new BlockBatch(needed);
-    own.append(bytes, 0, needed);
-    own.endBlock(partition, 1, totals, part(partition));
-    sentRows++;
-    stream.send(own, 0);
-    spoken = System.nanoTime();
-  }
-
-  private BlockTotals part(int partition) {
-    if (parts[partition] == null) {
-      parts[partition] = new BlockTotals();
-    }
-    return parts[partition];
+    endBlock(own, partition, bytes, needed, 1, stream.wouldWait(needed));
+    send(own);
   }
 
   /** Sends what is buffered, in one message. */
@@ -121,31 +123,29 @@ final class RelayPush implements AutoCloseable {
     if (waiting == 0) {
       return;
     }
-    for (int partition = 0; partition < buffers.length; partition++) {
-      if (used[partition] > 0) {
-        append(buffers[partition], used[partition]);
-        batch.endBlock(partition, rows[partition], totals, part(partition));
-        sentRows += rows[partition];
-        used[partition] = 0;
-        rows[partition] = 0;
+    boolean compress = stream.wouldWait(waiting);
+    for (int partition = 0; partition < partitions.length; partition++) {
+      Partition its = partitions[partition];
+      if (its != null && its.used > 0) {
+        endBlock(batch, partition, its.buffer, its.used, its.rows, compress);
+        its.used = 0;
+        its.rows = 0;
       }
     }
     waiting = 0;
-    stream.send(batch, 0);
+    send(batch);
     batch.clear();
-    spoken = System.nanoTime();
   }
 
-  /** Adds rows to the open block: packed by column and behind a header, or as they are where that is not more. */
-  private void append(byte[] block, int length) {
-    int packed = packer == null ? 0 : packer.pack(block, length);
-    if (packed > 0 && RowHeader.PACKED_BYTES + packed < length) {
-      RowHeader.putPacked(header, RowCodec.STORED, packed, length, packed);
-      batch.append(header.array(), 0, RowHeader.PACKED_BYTES);
-      batch.append(packer.packed(), 0, packed);
-    } else {
-      batch.append(block, 0, length);
-    }
+  private void endBlock(BlockBatch target, int partition, byte[] rows, int length, int count, boolean compress) {
+    blocks.append(target, rows, length, compress);
+    target.endBlock(partition, count, totals, partition(partition).totals);
+    sentRows += count;
+  }
+
+  private void send(BlockBatch full) throws IOException {
+    stream.send(full, 0);
+    spoken = System.nanoTime();
   }
 
   /** On the timer's thread: must not wait, neither for the task nor for credit. */
@@ -171,33 +171,50 @@ final class RelayPush implements AutoCloseable {
   }
 
   /**
-   * Sends the rest, states that this was all, and returns when readers have it.
+   * Sends the rest. The push to each worker does before one of them ends: a worker may have refused this attempt.
    *
-   * @param written rows that were given to {@link #write}
+   * @throws IOException what the worker has ended the stream with, if it has
    */
-  void commit(long written) throws IOException {
+  void sendRest() throws IOException {
     lock.lock();
     try {
-      if (failure != null) {
-        throw failure;
-      }
+      check();
       flush();
+      stream.check();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** States that what was sent is all. */
+  void end() throws IOException {
+    List<PartitionEnd> ends = new ArrayList<>();
+    lock.lock();
+    try {
+      check();
       over = true;
+      for (int partition = 0; partition < partitions.length; partition++) {
+        if (partitions[partition] != null) {
+          Totals part = partitions[partition].totals.toMessage();
+          ends.add(PartitionEnd.newBuilder().setPartition(partition).setTotals(part).build());
+        }
+      }
     } finally {
       lock.unlock();
     }
     ticks.cancel(false);
-    if (sentRows != written) {
-      throw new IOException(written + " rows were written, but " + sentRows + " were sent: please report this");
-    }
-    List<PartitionEnd> ends = new ArrayList<>();
-    for (int partition = 0; partition < parts.length; partition++) {
-      if (parts[partition] != null) {
-        ends.add(PartitionEnd.newBuilder().setPartition(partition).setTotals(parts[partition].toMessage()).build());
-      }
-    }
-    stream.commit(totals.toMessage(), ends);
+    stream.end(totals.toMessage(), ends);
+  }
+
+  /** Returns when readers have all of it. */
+  void awaitRead() throws IOException {
+    stream.awaitRelayed(totals.toMessage());
     committed = true;
+  }
+
+  /** Rows sent. */
+  long rows() {
+    return sentRows;
   }
 
   /** Bytes sent. */
@@ -211,6 +228,13 @@ final class RelayPush implements AutoCloseable {
     ticks.cancel(false);
     if (!committed) {
       stream.abort();
+    }
+    lock.lock(); // a tick may be under way
+    try {
+      over = true;
+      blocks.close();
+    } finally {
+      lock.unlock();
     }
   }
 }

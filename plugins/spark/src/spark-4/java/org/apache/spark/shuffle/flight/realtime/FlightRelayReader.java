@@ -51,12 +51,17 @@ public final class FlightRelayReader<K, C> implements ShuffleReader<K, C> {
             .setEndPartition(partition + 1)
             .setRelay(RelayReader.newBuilder().setAttempt(context.taskAttemptId()))
             .build();
-    WorkerAddress worker = connections.locate(handle.worker());
+    WorkerAddress worker = connections.locate(handle.workers().get(handle.share(partition)));
     RelayPull pull =
         RelayPull.open(
             connections.channel(worker), worker.toString(), ticket, handle.maps(), conf.ioTimeout(),
             context::killTaskIfInterrupted);
-    context.addTaskCompletionListener((org.apache.spark.util.TaskCompletionListener) ended -> pull.close());
+    context.addTaskCompletionListener(
+        (org.apache.spark.util.TaskCompletionListener)
+            ended -> {
+              pull.close();
+              context.taskMetrics().mergeShuffleReadMetrics(); // else only what the last heartbeat of the executor had
+            });
     return new Rows<>(pull, handle.dependency().serializer().newInstance(), metrics);
   }
 

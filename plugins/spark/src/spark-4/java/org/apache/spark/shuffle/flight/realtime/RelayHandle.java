@@ -1,12 +1,13 @@
 package org.apache.spark.shuffle.flight.realtime;
 
+import java.util.List;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.shuffle.flight.client.WorkerAddress;
 import org.apache.spark.shuffle.flight.proto.ShuffleKey;
 import org.apache.spark.shuffle.streaming.StreamingShuffleHandle;
 
 /**
- * A pipelined shuffle that a worker relays; one that fell back has Spark's own handle. Travels to the tasks with
+ * A pipelined shuffle that workers relay; one that fell back has Spark's own handle. Travels to the tasks with
  * all they need, the number of maps among it: the dependency's RDD does not travel.
  */
 public final class RelayHandle<K, V, C> extends StreamingShuffleHandle<K, V, C> {
@@ -15,22 +16,29 @@ public final class RelayHandle<K, V, C> extends StreamingShuffleHandle<K, V, C> 
   private final String app;
   private final long generation;
   private final int maps;
-  private final WorkerAddress worker;
+  private final List<WorkerAddress> workers;
 
-  public RelayHandle(int shuffleId, ShuffleDependency<K, V, C> dependency, ShuffleKey key, int maps, WorkerAddress worker) {
+  /** @param workers one or more, which share the partitions */
+  public RelayHandle(
+      int shuffleId, ShuffleDependency<K, V, C> dependency, ShuffleKey key, int maps, List<WorkerAddress> workers) {
     super(shuffleId, dependency);
     this.app = key.getApp();
     this.generation = key.getGeneration();
     this.maps = maps;
-    this.worker = worker;
+    this.workers = List.copyOf(workers);
   }
 
   int maps() {
     return maps;
   }
 
-  WorkerAddress worker() {
-    return worker;
+  List<WorkerAddress> workers() {
+    return workers;
+  }
+
+  /** The place among {@link #workers} of the one that relays {@code partition}. */
+  int share(int partition) {
+    return partition % workers.size();
   }
 
   /** The shuffle's name at the server. */

@@ -73,7 +73,8 @@ class PutStreamTest {
     try (FakeWorker worker = answering(winner, TOTALS.toBuilder().setBlocks(9).build())) {
       assertEquals(winner, open(worker).commit(TOTALS).getOutput());
       PutStream relay = open(worker);
-      FlightException failure = assertThrows(FlightException.class, () -> relay.commit(TOTALS, List.of()));
+      relay.end(TOTALS, List.of());
+      FlightException failure = assertThrows(FlightException.class, () -> relay.awaitRelayed(TOTALS));
       assertEquals(ErrorCode.ATTEMPT_SUPERSEDED, failure.code());
     }
   }
