@@ -94,6 +94,18 @@ def test_blocks_come_in_order_whoever_is_first_and_then_the_ends(shuffle: Stream
     assert whole.finished
 
 
+def test_a_writer_whose_blocks_are_all_at_other_workers_ends_here_as_well(shuffle: StreamingShuffle) -> None:
+    reader = shuffle.open_reader(0, 0, 0.0)
+    writers = [write(shuffle, 0), write(shuffle, 1, (0, b"here"))]
+    for writer in writers:
+        end(shuffle, writer)
+    assert shuffle.wait_read(writers[0], 0.0)
+    taken = take(shuffle, reader)
+    assert payloads(taken) == [b"here"]
+    assert [dict(each.parts) for each in taken.ends] == [{}, writers[1].parts]
+    assert taken.finished
+
+
 def test_a_reader_takes_no_more_than_it_asks_for_but_at_least_one_piece(shuffle: StreamingShuffle) -> None:
     writer = write(shuffle, 0, (0, b"xxxx"))
     put(shuffle, writer, (0, b"yy"))
