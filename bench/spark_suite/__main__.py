@@ -6,7 +6,8 @@ process that lives through all of it; only one works at a time, A B C A B C ...,
 sides have to give the same rows. That is the warm-up too. The server runs all the time, on the same cores.
 
 The ratios of two such runs can differ by some hundredths. ``--forks N`` does all of it N times, each with new drivers
-and a new server, as JMH does.
+and a new server, as JMH does. ``--cold`` begins with N cold runs, which are what most applications are: a new driver of
+each side for each group, which does the work once, with its JVM's usual heap; the server is warm.
 
 A table goes to standard error, the JSON to standard output. docs/benchmarks/README.md explains the fields.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -78,12 +80,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         many=("64,500,5000", "partitions to repartition into"),
         rows=(10_000_000, "to repartition, 108 bytes each"),
         tiny=(50, "shuffles of next to nothing"),
-        rounds=(3, "timed runs of each case and side"),
+        rounds=(3, "timed runs of each case and side; 0 with --cold: cold runs only"),
         warm_up=(0, "runs before those, not timed"),
         forks=(1, "times that all is done, with new processes"),
         memory=("4g", "heap of each driver"),
         codec=("lz4", "spark.io.compression.codec of all sides"),
     )
+    parser.add_argument("--cold", action="store_true", help="first time new drivers that do the work once")
     program.add_pairs(parser, "--conf", "KEY=VALUE", "a Spark setting of all sides")
     program.add_pairs(parser, "--option", "NAME=VALUE", "spark.shuffle.flight.NAME")
     parser.add_argument(
@@ -91,8 +94,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--input", metavar="DIR", help="where the input is kept (default: build/bench)")
     options = parser.parse_args(arguments)
-    if min(options.rounds, options.forks) < 1:
-        parser.error("--rounds and --forks: at least 1")
+    if min(options.rounds or int(options.cold), options.forks) < 1:
+        parser.error("--rounds and --forks: at least 1 (without --cold)")
     options.only = program.known(parser, "--only", "group", options.only, GROUPS)
     options.sides = program.known(parser, "--sides", "side", options.sides, ALL_SIDES)
     return options
@@ -102,35 +105,78 @@ def measure(options: argparse.Namespace, scratch: Path) -> Iterator[dict[str, An
     """Run everything; after each case the report of all so far."""
     cases = prepare(Path(options.input or ROOT / "build" / "bench"), options)
     about = program.heading("spark_suite", {k: v for k, v in vars(options).items() if k not in PLACES})
-    timings: dict[str, Timing] = {}
+    cold: dict[str, Timing] = {}
+    warm: dict[str, Timing] = {}
     pushed = 0
-    for number in range(1, options.forks + 1):
+    for number in range(0 if options.cold else 1, (options.forks if options.rounds else 0) + 1):
         own = scratch / str(number)
         own.mkdir()
-        with ExitStack() as running:
-            server = running.enter_context(ServerProcess(own / "data", own / "server.log"))
-            sides = [start(running, name, server, options, own) for name in options.sides]
-            for case in in_turn(cases, sides):
-                timing = timings.setdefault(case.name, Timing(case.name, case.group))
-                time_case(case, sides, options.rounds, options.warm_up, timing)
-                yield about | {
-                    "bytes_pushed": pushed + server.status().bytes_pushed,
-                    "groups": reporting.groups(timings.values()),
-                    "cases": [timed.report(options.rounds) for timed in timings.values()],
-                }
+        with ServerProcess(own / "data", own / "server.log") as server:
+            for _ in (
+                time_warm(cases, server, options, own, warm) if number else time_cold(cases, server, options, own, cold)
+            ):
+                now = {"bytes_pushed": pushed + server.status().bytes_pushed}
+                yield (
+                    about
+                    | now
+                    | reporting.figures(warm.values(), options.rounds)
+                    | ({"cold": reporting.figures(cold.values(), 1)} if options.cold else {})
+                )
             pushed += server.status().bytes_pushed
 
 
-def start(running: ExitStack, name: str, server: ServerProcess, options: argparse.Namespace, scratch: Path) -> Side:
-    """One of `ALL_SIDES`, ready."""
-    own = scratch / name
-    own.mkdir()
-    conf = local_conf(own, memory=options.memory, partitions=options.partitions)
+def time_warm(
+    cases: list[Case], server: ServerProcess, options: argparse.Namespace, scratch: Path, timings: dict[str, Timing]
+) -> Iterator[None]:
+    """One fork: each case of all sides, whose drivers live through all of it."""
+    with ExitStack() as running:
+        sides = [start(running, name, server, options, scratch / name) for name in options.sides]
+        for case in in_turn(cases, sides):
+            timing = timings.setdefault(case.name, Timing(case.name, case.group))
+            time_case(case, sides, options.rounds, options.warm_up, timing)
+            yield
+
+
+def time_cold(
+    cases: list[Case], server: ServerProcess, options: argparse.Namespace, scratch: Path, timings: dict[str, Timing]
+) -> Iterator[None]:
+    """All forks: of each side a new driver for the cases of a group, once; in each fork another side is the first."""
+    names = options.sides
+    with ExitStack() as running:  # an application before these
+        start(running, FLIGHT, server, options, scratch / "first", {}).driver.call(job.check_tiny, shuffles=1)
+    for fork in range(options.forks):
+        for (group, _), its in groupby(cases, key=lambda case: (case.group, tuple(case.sort_conf.items()))):
+            parts = [part for case in its for part in case.cold()]
+            for name in names[fork % len(names) :] + names[: fork % len(names)]:
+                with ExitStack() as running:
+                    conf = parts[0].sort_conf if name == SORT else {}
+                    began = time.perf_counter()
+                    side = start(running, name, server, options, scratch / f"{fork}-{group}-{name}", conf)
+                    started = timings.setdefault(f"start of {group}", Timing(f"start of {group}", "start"))
+                    started.add(name, time.perf_counter() - began, process.cpu_seconds(side.processes["jvm"]))
+                    for part in parts:
+                        timing = timings.setdefault(part.name, Timing(part.name, part.group))
+                        say(f"cold {part.name}, fork {fork + 1}: {name} {_run(part, side, timing):.2f} s")
+            yield
+
+
+def start(
+    running: ExitStack,
+    name: str,
+    server: ServerProcess,
+    options: argparse.Namespace,
+    scratch: Path,
+    cold: dict[str, str] | None = None,
+) -> Side:
+    """One of `ALL_SIDES`, ready; for a cold run with settings of its own."""
+    scratch.mkdir()
+    conf = local_conf(scratch, memory=options.memory, partitions=options.partitions)
     conf |= {"spark.sql.adaptive.enabled": "true", "spark.io.compression.codec": options.codec}
-    conf |= NO_COMPRESSION if name.endswith(PLAIN) else {}
-    # The full collections after a run would leave the next one with a small heap, which G1 then marks all the time; and
-    # one that still grows has a page fault for each 4 KiB, in some runs and not in others.
-    conf["spark.driver.extraJavaOptions"] += f" -Xms{options.memory} -XX:+AlwaysPreTouch"
+    conf |= (NO_COMPRESSION if name.endswith(PLAIN) else {}) | (cold or {})
+    if cold is None:
+        # The full collections after a run would leave the next one with a small heap, which G1 then marks all the time;
+        # and one that still grows has a page fault for each 4 KiB, in some runs and not in others.
+        conf["spark.driver.extraJavaOptions"] += f" -Xms{options.memory} -XX:+AlwaysPreTouch"
     if options.jfr:
         Path(options.jfr).mkdir(parents=True, exist_ok=True)
         recording = Path(options.jfr).resolve() / f"{name}.jfr"
@@ -140,7 +186,7 @@ def start(running: ExitStack, name: str, server: ServerProcess, options: argpars
         given = program.pairs(options.option) | ({"handOver": "off"} if kind == WIRE else {})
         conf |= spark_conf(server.control, fallback="never", options=given)
         processes["server"] = server.pid
-    driver = running.enter_context(SparkDriver(conf | program.pairs(options.conf), own / "spark.log"))
+    driver = running.enter_context(SparkDriver(conf | program.pairs(options.conf), scratch / "spark.log"))
     return Side(name, driver, {"jvm": driver.call(job.jvm_pid)} | processes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,16 @@ class Case:
     def heavy(self) -> bool:
         """Whether what a run left behind is removed before the next: else the disk fills, and removal is timed."""
         return self.timed is job.repartition
+
+    def cold(self) -> list[Case]:
+        """What a new driver does of it. The first tiny job is the first shuffle of its application."""
+        if self.timed is not job.timed_tiny:
+            return [self]
+        more = self.arguments["shuffles"] - 1
+        return [
+            replace(self, name="first shuffle", arguments={"shuffles": 1}),
+            replace(self, name=f"{more} more tiny", arguments={"shuffles": more}),
+        ]
 
 
 def prepare(directory: Path, options: argparse.Namespace) -> list[Case]:

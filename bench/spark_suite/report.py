@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,6 +59,7 @@ class Timing:
             "group": self.group,
             "ratio": ratios(wall_s),
             "cpu_ratio": ratios(cpu_s),
+            "more_s": more(self.seconds),
             "fork_ratios": self.fork_ratios(rounds),
             "median_s": {side: round(taken, 3) for side, taken in wall_s.items()},
             "median_cpu_s": {side: round(spent, 2) for side, spent in cpu_s.items()},
@@ -89,6 +90,18 @@ def ratios(spent: dict[str, float]) -> dict[str, float]:
     return {side: round(spent[side] / spent[first], 3) for side in others}
 
 
+def more(spent: dict[str, list[float]]) -> dict[str, float]:
+    """Of each side but the first: the median of what its runs took longer than those of the first beside them."""
+    first, *others = spent
+    pairs = {side: zip(spent[side], spent[first], strict=True) for side in others}
+    return {side: round(statistics.median(own - its for own, its in pair), 3) for side, pair in pairs.items()}
+
+
+def figures(timings: Collection[Timing], rounds: int) -> dict[str, Any]:
+    """The part of the JSON about warm runs, or about cold ones."""
+    return {"groups": groups(timings), "cases": [timing.report(rounds) for timing in timings]}
+
+
 def groups(timings: Iterable[Timing]) -> dict[str, dict[str, dict[str, float]]]:
     """By group: the sums of the medians in seconds, of wall and processor time, and their ratios."""
     wall: dict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -109,11 +122,16 @@ def groups(timings: Iterable[Timing]) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def table(report: dict[str, Any]) -> str:
-    """The report as Markdown: seconds by side, and after each side but the first its ratio."""
+    """The report as Markdown: seconds by side, and after each side but the first its ratio; cold runs first."""
     first, *others = report["parameters"]["sides"]
     rows = []
-    totals = [(f"all of {name}", total["s"], total["ratio"]) for name, total in report["groups"].items()]
-    for name, spent, ratio in [(c["name"], c["median_s"], c["ratio"]) for c in report["cases"]] + totals:
-        figures = (text for side in others for text in (f"{spent[side]:.2f} s", f"{ratio[side]:.2f}"))
-        rows.append([name, f"{spent[first]:.2f} s", *figures])
-    return program.table(["case", first, *(title for side in others for title in (side, "ratio"))], rows)
+    for runs, part in [("cold", report.get("cold")), ("warm", report)]:
+        for name, spent, ratio in _lines(part) if part else ():
+            figures = (text for side in others for text in (f"{spent[side]:.2f} s", f"{ratio[side]:.2f}"))
+            rows.append([runs, name, f"{spent[first]:.2f} s", *figures])
+    return program.table(["runs", "case", first, *(title for side in others for title in (side, "ratio"))], rows)
+
+
+def _lines(part: dict[str, Any]) -> list[tuple[str, dict[str, float], dict[str, float]]]:
+    cases = [(case["name"], case["median_s"], case["ratio"]) for case in part["cases"]]
+    return cases + [(f"all of {name}", total["s"], total["ratio"]) for name, total in part["groups"].items()]

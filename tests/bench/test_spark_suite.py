@@ -13,6 +13,7 @@ from bench.harness import program
 from bench.harness.spark_driver import ROOT
 from bench.spark_suite import __main__ as spark_suite
 from bench.spark_suite import report as reporting
+from bench.spark_suite.cases import prepare
 from bench.spark_suite.report import Timing
 
 
@@ -47,6 +48,42 @@ def test_no_fork_at_all_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         spark_suite.parse_arguments(["--forks=0"])
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_cold_runs_may_be_all_that_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark_suite.parse_arguments(["--cold", "--rounds=0"]).cold
+    with pytest.raises(SystemExit):
+        spark_suite.parse_arguments(["--rounds=0"])
+    assert "at least 1 (without --cold)" in capsys.readouterr().err
+
+
+def test_cold_runs_have_the_first_shuffle_apart(tmp_path: Path) -> None:
+    [case] = prepare(tmp_path, spark_suite.parse_arguments(["--only=tiny", "--tiny=5"]))
+    assert [(part.name, part.arguments["shuffles"]) for part in case.cold()] == [
+        ("first shuffle", 1),
+        ("4 more tiny", 4),
+    ]
+
+
+def test_table_has_cold_runs_before_warm_ones() -> None:
+    parts = []
+    for name, flight in (("first shuffle", 1.25), ("50 tiny", 0.5)):
+        timing = Timing(name, "tiny")
+        timing.add("sort", 1.0, 1.0)
+        timing.add("flight", flight, 1.0)
+        parts.append(reporting.figures([timing], rounds=1))
+    report = {"parameters": {"sides": ["sort", "flight"]}, "cold": parts[0], **parts[1]}
+    assert reporting.table(report).splitlines()[2:] == [
+        "| cold | first shuffle | 1.00 s | 1.25 s | 1.25 |",
+        "| cold | all of tiny | 1.00 s | 1.25 s | 1.25 |",
+        "| warm | 50 tiny | 1.00 s | 0.50 s | 0.50 |",
+        "| warm | all of tiny | 1.00 s | 0.50 s | 0.50 |",
+    ]
+
+
+def test_difference_is_the_median_of_runs_beside_each_other() -> None:
+    spent = {"sort": [1.0, 2.0, 3.0], "flight": [1.1, 2.3, 2.0]}
+    assert reporting.more(spent) == {"flight": 0.1}
 
 
 def test_ratio_of_a_group_is_that_of_its_sums() -> None:
@@ -94,6 +131,25 @@ def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
+def test_cold_run_has_a_new_driver_for_each_side(tmp_path: Path) -> None:
+    work = ["--only=tiny", "--sides=sort,flight", "--tiny=2", "--cold", "--rounds=0", "--memory=1g"]
+    command = [sys.executable, "-m", "bench.spark_suite", *work, f"--input={tmp_path}", f"--scratch={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
+    report = json.loads(done.stdout)
+    assert report["cases"] == []
+    cases = {case["name"]: case for case in report["cold"]["cases"]}
+    assert list(cases) == ["start of tiny", "first shuffle", "1 more tiny"]
+    for case in cases.values():
+        assert set(case["median_cpu_s"]) == {"sort", "flight"}
+        assert set(case["more_s"]) == {"flight"}
+    assert "| cold | first shuffle |" in done.stderr
+    assert report["bytes_pushed"] > 0
+    assert not list(tmp_path.glob("spark-suite-*"))
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.timeout(1500)
 def test_small_run_reports_every_case(tmp_path: Path) -> None:
     sized = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--warm-up=1"]
     work = [*sized, "--sides=sort,flight"]  # over the wire: see the test of forks
@@ -110,7 +166,7 @@ def test_small_run_reports_every_case(tmp_path: Path) -> None:
         assert min(case["ratio"].values()) > 0
     assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
     assert report["bytes_pushed"] > 0
-    assert "| q4 |" in done.stderr
+    assert "| warm | q4 |" in done.stderr
     into = report["cases"][2]
     for name, processes in {"sort": {"jvm"}, "flight": {"jvm", "server"}}.items():
         assert set(into["threads_cpu_s"][name]) == processes
