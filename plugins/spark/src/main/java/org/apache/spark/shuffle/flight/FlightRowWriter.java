@@ -117,7 +117,7 @@ final class FlightRowWriter<K, V> extends ShuffleWriter<K, V> {
     int size = blocks.headerLength() + blocks.size();
     metrics.incBytesWritten(size);
     written += size;
-    lengths[partition] += blocks.lengthUnpacked();
+    lengths[partition] += blocks.lengthInSpark(lengths[partition] == 0);
     buffers.handOnAt(enough());
   }
 

@@ -47,7 +47,7 @@ public final class RowBlockWriter implements AutoCloseable {
     rawLength = length;
     size = 0;
     plainSize = 0;
-    sampled = packer != null && untilSample == 0;
+    sampled = packer != null && (untilSample == 0 || RowCodec.isShort(length));
     int columns = packs || sampled ? packer.pack(rows, length) : 0;
     if (columns > 0) {
       use(overPacked, packer.packed(), columns);
@@ -149,12 +149,18 @@ public final class RowBlockWriter implements AutoCloseable {
     return codec == overPacked;
   }
 
-  /**
-   * The bytes of the block if it were not packed, as far as that is known: those that Spark's own writers would write. Spark
-   * plans with these.
-   */
+  /** The bytes of the block if it were not packed, as far as that is known. */
   public int lengthUnpacked() {
     return RowHeader.BYTES + (isPacked() ? estimate() : size);
+  }
+
+  /**
+   * The bytes that Spark's own writers would make of the rows, as far as that is known. Spark plans with these.
+   *
+   * @param begins whether the rows are the first of their partition
+   */
+  public int lengthInSpark(boolean begins) {
+    return lengthUnpacked() - RowHeader.BYTES + plain.framing(rawLength, begins);
   }
 
   private int estimate() {

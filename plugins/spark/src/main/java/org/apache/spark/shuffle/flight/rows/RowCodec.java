@@ -30,11 +30,16 @@ public abstract class RowCodec implements AutoCloseable {
   /** Arrays up to this many bytes are kept for the next buffer; only single rows need larger ones. */
   static final int KEPT = 1 << 20;
 
+  /** Shorter buffers say nothing of others and cost little, and Spark may plan with each byte: each is tried in full. */
+  private static final int SHORT = 1 << 10;
+
   static final int LEAST_GAIN = 16;
   static final int MOST_UNTRIED = 15;
 
   private static final int LZ4 = 1;
   private static final int ZSTD = 2;
+  private static final String LZ4_BLOCK = "spark.io.compression.lz4.blockSize";
+  private static final String LZ4_BLOCK_DEFAULT = "32k";
   private static final String ZSTD_LEVEL = "spark.io.compression.zstd.level";
 
   private final int id;
@@ -52,7 +57,7 @@ public abstract class RowCodec implements AutoCloseable {
       return new None();
     }
     return switch (conf.get("spark.io.compression.codec", "lz4").toLowerCase(Locale.ROOT)) {
-      case "lz4" -> new Lz4();
+      case "lz4" -> new Lz4((int) conf.getSizeAsBytes(LZ4_BLOCK, LZ4_BLOCK_DEFAULT));
       case "zstd" -> new ZStandard(conf.getInt(ZSTD_LEVEL, 1));
       default -> null;
     };
@@ -62,7 +67,7 @@ public abstract class RowCodec implements AutoCloseable {
   static RowCodec of(int id) throws IOException {
     return switch (id) {
       case STORED -> new None();
-      case LZ4 -> new Lz4();
+      case LZ4 -> new Lz4(KEPT);
       case ZSTD -> new ZStandard(1);
       default -> throw malformed("it is compressed with the unknown codec " + id);
     };
@@ -71,6 +76,15 @@ public abstract class RowCodec implements AutoCloseable {
   /** What a buffer carries to say how it is compressed: one byte. */
   int id() {
     return id;
+  }
+
+  /**
+   * Bytes that Spark's own stream of this codec has beside {@code length} bytes of rows, once they are compressed.
+   *
+   * @param begins whether they are the first in their stream, of which there is one for each partition of a map
+   */
+  int framing(int length, boolean begins) {
+    return 0;
   }
 
   /**
@@ -103,13 +117,19 @@ public abstract class RowCodec implements AutoCloseable {
     return size;
   }
 
+  static boolean isShort(int length) {
+    return length < SHORT;
+  }
+
   private boolean storedUntried(int length) {
-    return length > LARGEST || stored.next();
+    return length > LARGEST || !isShort(length) && stored.next();
   }
 
   /** Records that a try gave {@code size} bytes, for the buffers after it; returns the size to store. */
   private int tried(int length, int size) {
-    stored.tried(size > length - length / LEAST_GAIN);
+    if (!isShort(length)) {
+      stored.tried(size > length - length / LEAST_GAIN);
+    }
     littleRepeats = hardlyShrinks(length, size);
     return Math.min(length, size);
   }
@@ -225,13 +245,25 @@ public abstract class RowCodec implements AutoCloseable {
      */
     private static final int MOST_SKIMMED = 63;
 
+    /** Of {@code LZ4BlockOutputStream}: before each block, and at its end. */
+    private static final int FRAME = 21;
+
+    /** Bytes of a block there. */
+    private final int blockSize;
+
     private final LZ4Compressor compressor = LZ4Factory.fastestInstance().fastCompressor();
     private final LZ4SafeDecompressor decompressor = LZ4Factory.fastestInstance().safeDecompressor();
     private LZ4JNIFastResetCompressor skimming;
     private final Untried skimmed = new Untried(MOST_SKIMMED);
 
-    Lz4() {
+    Lz4(int blockSize) {
       super(LZ4);
+      this.blockSize = blockSize;
+    }
+
+    @Override
+    int framing(int length, boolean begins) {
+      return FRAME * ((length + blockSize - 1) / blockSize + (begins ? 1 : 0));
     }
 
     @Override
@@ -246,10 +278,13 @@ public abstract class RowCodec implements AutoCloseable {
 
     @Override
     int compress(byte[] source, int length, byte[] target, int at) {
-      if (skimmed.next()) {
+      if (!isShort(length) && skimmed.next()) {
         return skimming.compress(source, 0, length, target, at, target.length - at);
       }
       int size = compressor.compress(source, 0, length, target, at, target.length - at);
+      if (isShort(length)) {
+        return size;
+      }
       boolean skims = hardlyShrinks(length, size) && LargeSteps.KNOWN;
       if (skims && skimming == null) {
         skimming = LargeSteps.compressor();

@@ -9,11 +9,13 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Random;
+import net.jpountz.lz4.LZ4BlockOutputStream;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -215,6 +217,39 @@ class RowBlockWriterTest {
       assertEquals(RowCodec.STORED, RowHeader.codec(ByteBuffer.wrap(block).getInt()) & ~RowHeader.PACKED);
       assertTrue(block.length < rows.length * 9 / 10);
       assertArrayEquals(rows, rowsOf(block));
+    }
+  }
+
+  @ParameterizedTest
+  @ValueSource(ints = {36, 144, 20_000, 32 << 10, 70_000})
+  void rowsHaveTheLengthOfSparksOwnStream(int bytes) throws IOException {
+    byte[] rows = Arrays.copyOf(numbers(7), bytes);
+    ByteArrayOutputStream stream = new ByteArrayOutputStream();
+    try (OutputStream lz4 = new LZ4BlockOutputStream(stream, 32 << 10)) {
+      lz4.write(rows);
+    }
+    try (RowBlockWriter plain = new RowBlockWriter(codec("lz4"), codec("lz4"), null);
+        RowBlockWriter stored = new RowBlockWriter(codec("none"), codec("none"), null)) {
+      block(plain, rows, true);
+      assertEquals(1, plain.lengthInSpark(true) / (double) stream.size(), rows.length > 32 << 10 ? 0.1 : 0);
+      assertEquals(21, plain.lengthInSpark(true) - plain.lengthInSpark(false));
+      block(stored, rows, true);
+      assertEquals(rows.length, stored.lengthInSpark(true));
+    }
+  }
+
+  @Test
+  void ofAFewRowsTheLengthIsExact() throws IOException {
+    try (RowBlockWriter writer = writer("lz4", 3)) {
+      for (int count = 1; count < 28; count++) {
+        byte[] rows = Arrays.copyOf(numbers(count), 36 * count);
+        block(writer, rows, count % 2 == 0);
+        ByteArrayOutputStream stream = new ByteArrayOutputStream();
+        try (OutputStream lz4 = new LZ4BlockOutputStream(stream, 32 << 10)) {
+          lz4.write(rows);
+        }
+        assertEquals(stream.size(), writer.lengthInSpark(true));
+      }
     }
   }
 
