@@ -14,7 +14,7 @@ from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import MapOutput, ShuffleHandle, Totals
 from shuffle_plugins.remote import RemoteShuffle
-from shuffle_plugins.remote.located_outputs import Located, LocatedOutputs
+from shuffle_plugins.remote.locate_cache import LocateCache, Located
 from shuffle_transport.control_client import ControlClient
 
 MAPS, PARTITIONS = 6, 4
@@ -99,7 +99,7 @@ def test_answers_go_when_they_have_too_many_outputs() -> None:
         outputs = tuple(MapOutput(MapAttempt(map, 0), "w", Totals()) for map in range(MAPS))
         return Located(outputs, (), 1, version)
 
-    kept = LocatedOutputs(most=2 * MAPS)
+    kept = LocateCache(most=2 * MAPS)
     shuffles = [ShuffleId("app", number) for number in range(3)]
     for shuffle in shuffles[:2]:
         kept.keep(shuffle, range(MAPS), answer(1))

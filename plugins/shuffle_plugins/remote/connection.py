@@ -11,7 +11,7 @@ from typing import TypeVar
 from shuffle_api.backoff import Backoff
 from shuffle_api.errors import InvalidArgument, ServerUnreachable, ShuttingDown, StreamBroken
 from shuffle_api.ids import ShuffleId, name_of, run_at
-from shuffle_plugins.remote.located_outputs import LocatedOutputs
+from shuffle_plugins.remote.locate_cache import LocateCache
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.shuffle_events import ShuffleEvents
 from shuffle_plugins.remote.traffic import ReadMetrics, RemoteTraffic
@@ -65,7 +65,7 @@ class Connection:
         self.local_files = LocalFileAccess(app, allowed=options.hand_over == "auto")
         self.traffic = RemoteTraffic()
         self.read_metrics = ReadMetrics(self.local_files, self.data)
-        self.workers, self.placements, self.located = WorkerTable(), Placements(), LocatedOutputs()
+        self.workers, self.placements, self.located = WorkerTable(), Placements(), LocateCache()
         self._clients: dict[str, FlightClient] = {}
         self._closed = False
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shuffle_api.errors import MapOutputLost, MapOutputNotWritten, ProtocolMismatch
 from shuffle_api.values import MapOutput, ShuffleSpec, name_numbers
 from shuffle_plugins.remote.connection import Connection
-from shuffle_plugins.remote.located_outputs import Located
+from shuffle_plugins.remote.locate_cache import Located
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 

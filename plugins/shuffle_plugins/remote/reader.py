@@ -30,7 +30,7 @@ from shuffle_plugins.remote.cancellable_fetch import CancellableFetch
 from shuffle_plugins.remote.connection import Connection, ProgressBackoff
 from shuffle_plugins.remote.fetch_progress import FetchProgress
 from shuffle_plugins.remote.locate import locate, locate_all
-from shuffle_plugins.remote.located_outputs import Located
+from shuffle_plugins.remote.locate_cache import Located
 from shuffle_plugins.remote.options import RemoteOptions
 from shuffle_plugins.remote.replica_selector import ReplicaSelector
 from shuffle_plugins.remote.traffic import CountedPull

@@ -28,7 +28,7 @@ class Located:
         return len(self.outputs) + len(self.lost)
 
 
-class LocatedOutputs:
+class LocateCache:
     """The last answer for each shuffle and range of maps: the master sends no list where it holds still. Thread-safe.
 
     :param most: outputs in all answers that are kept.
