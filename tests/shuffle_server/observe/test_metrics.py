@@ -71,6 +71,8 @@ def test_a_scrape_says_what_was_pushed_and_pulled(server: ServerProcess, plugin:
         assert scrape("pushed_bytes_total") == size
         assert scrape("push_seconds_count", outcome="completed") >= maps + 1
         assert scrape("control_seconds_count", method="RegisterShuffle") == 1
+    # The worker removes data behind the answer to the driver.
+    wait_until(lambda: Scrape(server.metrics)("stored_bytes", state="committed") == 0, "the data is gone")
     scrape = Scrape(server.metrics)
     assert (scrape("apps"), scrape("shuffles"), scrape("stored_bytes", state="committed")) == (0, 0, 0)
     assert scrape("apps_removed_total", reason="unregistered") == 1
