@@ -99,7 +99,7 @@ def test_answers_go_when_they_have_too_many_outputs() -> None:
         outputs = tuple(MapOutput(MapAttempt(map, 0), "w", Totals()) for map in range(MAPS))
         return Located(outputs, (), 1, version)
 
-    kept = LocateCache(most=2 * MAPS)
+    kept = LocateCache(most=2 * (MAPS + 1))
     shuffles = [ShuffleId("app", number) for number in range(3)]
     for shuffle in shuffles[:2]:
         kept.keep(shuffle, range(MAPS), answer(1))
@@ -108,3 +108,11 @@ def test_answers_go_when_they_have_too_many_outputs() -> None:
     found = [kept.find(shuffle, range(MAPS)) for shuffle in shuffles]
     assert [each and each.version for each in found] == [2, None, 1]
     assert kept.find(shuffles[0], range(1)) is None
+
+
+def test_answers_without_outputs_are_bounded_too() -> None:
+    kept, shuffle = LocateCache(most=10), ShuffleId("app", 0)
+    for first in range(100):
+        kept.keep(shuffle, range(first, first + 1), Located((), (), 1, 1))
+    found = [first for first in range(100) if kept.find(shuffle, range(first, first + 1)) is not None]
+    assert found == list(range(90, 100))

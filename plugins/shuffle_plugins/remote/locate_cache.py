@@ -31,11 +31,12 @@ class Located:
 class LocateCache:
     """The last answer for each shuffle and range of maps: the master sends no list where it holds still. Thread-safe.
 
-    :param most: outputs in all answers that are kept.
+    :param most: outputs in all answers that are kept, and answers.
     """
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most, self._lock = most, threading.Lock()
+        self._size = 0  # outputs, and one for each answer: without outputs it takes memory too
         self._kept: dict[tuple[ShuffleId, range], Located] = {}
 
     def find(self, shuffle: ShuffleId, maps: range) -> Located | None:
@@ -46,7 +47,13 @@ class LocateCache:
     def keep(self, shuffle: ShuffleId, maps: range, located: Located) -> None:
         """In the place of an earlier answer; when there are too many, those that came first go."""
         with self._lock:
-            self._kept.pop((shuffle, maps), None)
+            self._drop((shuffle, maps))
             self._kept[shuffle, maps] = located
-            while sum(map(len, self._kept.values())) > self._most:
-                del self._kept[next(iter(self._kept))]
+            self._size += 1 + len(located)
+            while self._size > self._most:
+                self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: tuple[ShuffleId, range]) -> None:
+        located = self._kept.pop(key, None)
+        if located is not None:
+            self._size -= 1 + len(located)
