@@ -42,12 +42,12 @@ def check_held_elsewhere(sure: Collection[str], registry: Registry, operation: O
     :param sure: other workers, which are there.
     """
     if isinstance(operation, LoseWorkerOutputs):
-        given_up = registry.held_of(operation.shuffle, operation.worker, operation.first, operation.end)
+        outputs = registry.held_of(operation.shuffle, operation.worker, operation.first, operation.end)
     else:
         assert isinstance(operation, LoseMapOutput)
-        given_up = [registry.map_output(operation.shuffle, operation.output.map)]
-        if given_up[0].output != operation.output:
-            raise InvalidArgument(f"{operation.output} is not the winner of its map, {given_up[0].output} is")
-    for held in given_up:
+        outputs = [registry.map_output(operation.shuffle, operation.output.map)]
+        if outputs[0].output != operation.output:
+            raise InvalidArgument(f"{operation.output} is not the winner of its map, {outputs[0].output} is")
+    for held in outputs:
         if not any(worker in sure for worker in held.workers):
             raise InvalidArgument(f"{held.output} lies only at {held.worker}")

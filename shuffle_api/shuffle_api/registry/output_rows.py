@@ -247,7 +247,7 @@ class OutputRows:
         end = None if limit is None else first + limit
         return [self._output(row) for row in self._rows_at(self.numbers.find(worker))[first:end].tolist()]
 
-    def held_in(self, worker: str, first: int, end: int) -> list[MapOutput]:
+    def held_of(self, worker: str, first: int, end: int) -> list[MapOutput]:
         """Those of the maps [first, end)."""
         rows = self._rows_at(self.numbers.find(worker))
         maps = self._maps_of(rows)

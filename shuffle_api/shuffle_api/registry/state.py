@@ -198,8 +198,13 @@ class Registry:
 
     def _lose_worker_outputs(self, op: LoseWorkerOutputs) -> tuple[Event, ...]:
         outputs = self._own(op.shuffle)
-        held = outputs.winners.held_in(op.worker, op.first, op.end)
-        return tuple(self._lost(outputs, each, outputs.lose_winner(each, op.reason, op.worker)) for each in held)
+        held = outputs.winners.held_of(op.worker, op.first, op.end)
+        return tuple(self._lose_held(outputs, held, op.reason, op.worker))
+
+    def _lose_held(self, outputs: ShuffleOutputs, held: list[MapOutput], reason: str, worker: str) -> Iterator[Event]:
+        """Of these winners, which lie at the worker, it holds none any more."""
+        for each in held:
+            yield self._lost(outputs, each, outputs.lose_winner(each, reason, worker))
 
     def _lost(self, outputs: ShuffleOutputs, before: MapOutput, event: LostOutput | OutputMoved) -> Event:
         if self._counted is not None:
@@ -217,8 +222,7 @@ class Registry:
         events: list[Event] = [WorkerLost(info, op.reason)]
         for id in self.shuffles_at(op.worker):
             outputs = self._own(id)
-            for each in outputs.held_by(op.worker):
-                events.append(self._lost(outputs, each, outputs.lose_winner(each, op.reason, op.worker)))
+            events += self._lose_held(outputs, outputs.held_by(op.worker), op.reason, op.worker)
         return tuple(events)
 
     def _removed(self, app: str, reason: Literal["unregistered", "expired"]) -> tuple[Event, ...]:
@@ -335,7 +339,7 @@ class Registry:
 
     def held_of(self, id: ShuffleId, worker: str, first: int, end: int) -> list[MapOutput]:
         """The committed outputs of the maps [first, end) that lie at a worker. Raises what `spec` raises."""
-        return self._outputs(id).winners.held_in(worker, first, end)
+        return self._outputs(id).winners.held_of(worker, first, end)
 
     def only_at(self, worker: str, others: Collection[str] | None = None) -> tuple[int, int]:
         """How many committed outputs lie at a worker and at none of the `others` (None: nowhere else), and their

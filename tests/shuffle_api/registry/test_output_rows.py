@@ -52,7 +52,7 @@ def test_they_answer_as_a_dict_does(
             assert sorted(held, key=by_map) == [out for _, out in sorted(outputs.items()) if worker in out.workers]
             assert each.held_by(worker, skipped, limit) == held[skipped : None if limit is None else skipped + limit]
             till = 1 << 41 if end is None else end
-            assert each.held_in(worker, first, till) == [out for out in held if first <= out.output.map < till]
+            assert each.held_of(worker, first, till) == [out for out in held if first <= out.output.map < till]
             if held:
                 lowest = sorted(out.output.map for out in held)[: 1 + skipped]
                 assert each.range_at(worker, 1 + skipped) == (lowest[0], lowest[-1] + 1)
