@@ -107,6 +107,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     program.add_pairs(parser, "--conf", "KEY=VALUE", "a Spark setting of both sides")
     options = parser.parse_args()
+    options.sides = program.known(parser, "--sides", "side", options.sides, (SORT, FLIGHT))
     options.point = options.point or [Point(*each) for each in product(CORES, MEMORY, PARTITIONS)]
     return options
 
@@ -129,7 +130,7 @@ def measure_alike(
     shuffles = {SORT: {}, FLIGHT: spark_conf(server.control, fallback="never")}
     with ExitStack() as running:
         sides = []
-        for name in options.sides.split(","):
+        for name in options.sides:
             directory = scratch / name
             directory.mkdir(parents=True)
             base = local_conf(directory, memory=points[0].memory)
