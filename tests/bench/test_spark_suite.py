@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -112,18 +113,24 @@ def test_forks_have_ratios_of_their_own() -> None:
     assert report["ratio"] == {"flight": 1.0}
 
 
+def suite(folder: Path, *work: str) -> tuple[dict[str, Any], str]:
+    """The report of a run with its input and scratch directory below a folder, and what it has shown."""
+    command = [sys.executable, "-m", "bench.spark_suite", *work, f"--input={folder}", f"--scratch={folder}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
+    return json.loads(done.stdout), done.stderr
+
+
 @pytest.mark.nightly
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
-    work = ["--only=tiny", "--sides=sort,wire", "--tiny=2", "--rounds=2", "--forks=2", "--memory=1g"]
-    command = [sys.executable, "-m", "bench.spark_suite", *work, f"--input={tmp_path}", f"--scratch={tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
-    report = json.loads(done.stdout)
+    report, shown = suite(
+        tmp_path, "--only=tiny", "--sides=sort,wire", "--tiny=2", "--rounds=2", "--forks=2", "--memory=1g"
+    )
     (case,) = report["cases"]
     assert len(case["seconds"]["wire"]) == 4
     assert len(case["fork_ratios"]["wire"]) == 2
-    assert done.stderr.count("2 tiny, round 1:") == 2
+    assert shown.count("2 tiny, round 1:") == 2
     assert report["bytes_pushed"] > 0
     assert not list(tmp_path.glob("spark-suite-*"))
 
@@ -132,17 +139,16 @@ def test_each_fork_has_new_drivers_and_a_new_server(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_cold_run_has_a_new_driver_for_each_side(tmp_path: Path) -> None:
-    work = ["--only=tiny", "--sides=sort,flight", "--tiny=2", "--cold", "--rounds=0", "--memory=1g"]
-    command = [sys.executable, "-m", "bench.spark_suite", *work, f"--input={tmp_path}", f"--scratch={tmp_path}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
-    report = json.loads(done.stdout)
+    report, shown = suite(
+        tmp_path, "--only=tiny", "--sides=sort,flight", "--tiny=2", "--cold", "--rounds=0", "--memory=1g"
+    )
     assert report["cases"] == []
     cases = {case["name"]: case for case in report["cold"]["cases"]}
     assert list(cases) == ["start of tiny", "first shuffle", "1 more tiny"]
     for case in cases.values():
         assert set(case["median_cpu_s"]) == {"sort", "flight"}
         assert set(case["more_s"]) == {"flight"}
-    assert "| cold | first shuffle |" in done.stderr
+    assert "| cold | first shuffle |" in shown
     assert report["bytes_pushed"] > 0
     assert not list(tmp_path.glob("spark-suite-*"))
 
@@ -153,10 +159,7 @@ def test_cold_run_has_a_new_driver_for_each_side(tmp_path: Path) -> None:
 def test_small_run_reports_every_case(tmp_path: Path) -> None:
     sized = ["--scale=0.01", "--queries=4", "--rows=2000", "--many=3", "--tiny=2", "--rounds=1", "--warm-up=1"]
     work = [*sized, "--sides=sort,flight"]  # over the wire: see the test of forks
-    where = [f"--input={tmp_path}", f"--scratch={tmp_path}", f"--json={tmp_path / 'out.json'}"]
-    command = [sys.executable, "-m", "bench.spark_suite", *work, "--partitions=4", "--memory=1g", *where]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
-    report = json.loads(done.stdout)
+    report, shown = suite(tmp_path, *work, "--partitions=4", "--memory=1g", f"--json={tmp_path / 'out.json'}")
     assert report == json.loads((tmp_path / "out.json").read_text())
     assert [case["name"] for case in report["cases"]] == ["q4", "2 tiny", "into 3", "random bytes"]
     for case in report["cases"]:
@@ -166,7 +169,7 @@ def test_small_run_reports_every_case(tmp_path: Path) -> None:
         assert min(case["ratio"].values()) > 0
     assert set(report["groups"]) == {"tpch", "tiny", "partitions", "incompressible"}
     assert report["bytes_pushed"] > 0
-    assert "| warm | q4 |" in done.stderr
+    assert "| warm | q4 |" in shown
     into = report["cases"][2]
     for name, processes in {"sort": {"jvm"}, "flight": {"jvm", "server"}}.items():
         assert set(into["threads_cpu_s"][name]) == processes
