@@ -64,6 +64,7 @@ class Cell:
                 self.master.apply_all(batch)
                 batch = []
         self.master.apply_all(batch)
+        self.master.materialize()  # as a master does by itself, every so often
 
     def place(self) -> pb.PlaceReply:
         shuffle = messages.key_of(self.random.choice(self.shuffles))

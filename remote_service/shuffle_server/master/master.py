@@ -37,6 +37,7 @@ from shuffle_server.master.materializer import EVERY_OPERATIONS, Materializer
 from shuffle_server.master.recovery import Recovered, recover
 from shuffle_server.master.snapshots import SnapshotInfo, read_snapshot, write_snapshot
 from shuffle_transport.frames import SNAPSHOT, FileHeader, FrameFile
+from shuffle_transport.freed_memory import give_back_freed_memory
 from shuffle_transport.proto import flight_shuffle_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Master:
         self._lock = threading.Lock()
         self._ahead = self._registry.copy()
         self._log = OperationLog(store, recovered.lsn, self.epoch, sync=sync, state=self, timeout=wait_seconds)
-        self._materializer = Materializer(store, self._log, recovered, self._copy, snapshot_every)
+        self._materializer = Materializer(store, self._log, recovered, self, snapshot_every)
 
     def subscribe(self, listener: Listener) -> None:
         """Have `listener` called with every event from now on."""
@@ -310,9 +311,19 @@ class Master:
         self._log.wait(place)
         return info
 
-    def _copy(self) -> tuple[Registry, Place | None]:
+    def copy(self) -> tuple[Registry, Place | None]:
         with self._log.order:
             return self._ahead.copy(), self._log.switch()
+
+    def deduplicate(self) -> None:
+        with self._lock:
+            shuffles = self._registry.shuffle_ids()
+        shared = 0
+        for id in shuffles:
+            with self._log.order, self._lock:
+                shared += self._ahead.share(id, self._registry)
+        if shared:
+            give_back_freed_memory()
 
     # ------------------------------------------------------------------------------------ queries
 

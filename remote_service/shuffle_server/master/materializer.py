@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from typing import Protocol
 
 from shuffle_api.errors import ShuffleError, ShuttingDown, StorageFailed
 from shuffle_api.periodic import PeriodicTask
@@ -31,21 +31,28 @@ EVERY_SECONDS = 600.0
 CLOSE_SECONDS, RETRY_SECONDS = 30.0, 10.0
 
 
-class Materializer:
-    """A thread that makes snapshots from its start on, until `close`.
+class Materialized(Protocol):
+    """What snapshots are made of."""
 
-    :param copy: gives a copy of the state and the place in the log at which it was taken and a new file begins.
-    """
+    def copy(self) -> tuple[Registry, Place | None]:
+        """A copy of the state, and the place in the log at which it was taken and a new file begins."""
+
+    def deduplicate(self) -> None:
+        """A snapshot was made: what has come to rest since the one before need not be in memory twice."""
+
+
+class Materializer:
+    """A thread that makes snapshots of `state` from its start on, until `close`."""
 
     def __init__(
         self,
         directory: FlatDirectory,
         log: Log,
         recovered: Recovered,
-        copy: Callable[[], tuple[Registry, Place | None]],
+        state: Materialized,
         every: int = EVERY_OPERATIONS,
     ) -> None:
-        self._directory, self._log, self._copy, self._every = directory, log, copy, every
+        self._directory, self._log, self._state, self._every = directory, log, state, every
         self._epoch = recovered.epoch
         self._since, self._held = recovered.replayed, 0  # operations since the last snapshot, and those in it
         self._one = threading.Lock()
@@ -70,7 +77,7 @@ class Materializer:
         with self._one:
             self._since = 0
             self._due = False
-            registry, place = self._copy()
+            registry, place = self._state.copy()
             lsn = self._log.wait(place)
             if lsn is None:
                 raise StorageFailed(
@@ -84,6 +91,7 @@ class Materializer:
                 self._drop()
             except OSError as error:
                 log.warning("old logs in %s are not dropped: %s", self._directory.describe("."), error)
+            self._state.deduplicate()
         return info
 
     def close(self) -> None:

@@ -155,6 +155,13 @@ class OutputRows:
         copy.missing, copy.version = self.missing, self.version
         return copy
 
+    def is_copy_of(self, other: OutputRows) -> bool:
+        """Whether it came about as the other did, so that each could stand for both. Compares memory, no objects."""
+        return self.numbers is other.numbers and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("missing", "_maps", "_workers", "_seconds", "_more", "_free", "_rows", "_pages")
+        )
+
     def get(self, map: int) -> MapOutput | None:
         """The output of a map."""
         page = self._pages.get(map >> _PAGE_BITS)

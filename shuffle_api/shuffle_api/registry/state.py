@@ -99,6 +99,18 @@ class Registry:
         self._owner = object()
         return copy
 
+    def share(self, id: ShuffleId, other: Registry) -> bool:
+        """Have two registries keep the outputs of a shuffle once, until one of them changes these; False: nothing to
+        do. Only where they are the same, and all maps have committed: what changes would be copied again at once."""
+        mine, others = self._shuffles.get(id), other._shuffles.get(id)
+        if mine is None or others is None or mine.winners is others.winners or len(mine.winners) < mine.spec.maps:
+            return False
+        if not mine.winners.is_copy_of(others.winners):
+            return False
+        mine.winners = others.winners
+        mine.owner = others.owner = None
+        return True
+
     # ------------------------------------------------------------------------------------ change
 
     def apply(self, operation: Operation) -> tuple[Event, ...]:

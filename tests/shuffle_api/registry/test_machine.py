@@ -102,6 +102,11 @@ class RegistryMachine(RuleBasedStateMachine):
         self.shuffles: dict[ShuffleId, History] = {}
         self.expired: set[str] = set()
         self.copies: list[tuple[Registry, Registry]] = []  # a copy, and the state that it must keep
+        self.follower, self.pending = (
+            self.registry.copy(),
+            list[Operation](),
+        )  # the operations that it has still to apply
+        self.follows = copy.deepcopy(self.follower)
 
     @initialize()
     def begin(self) -> None:
@@ -120,6 +125,25 @@ class RegistryMachine(RuleBasedStateMachine):
         assert self.registry.copy() == self.registry
         self.registry, original = self.registry.copy(), self.registry
         self.copies.append((original, copy.deepcopy(original)))
+
+    @rule()
+    def the_follower_catches_up(self) -> None:
+        for operation in self.pending:
+            self.follower.apply(operation)
+        self.pending.clear()
+        assert self.follower == self.registry
+        self.follows = copy.deepcopy(self.follower)
+
+    @precondition(lambda self: self.shuffles)
+    @rule(data=st.data(), catches_up=st.booleans())
+    def outputs_are_shared_with_the_follower(self, data: st.DataObject, catches_up: bool) -> None:
+        id = data.draw(st.sampled_from(sorted(self.shuffles)))
+        for map in range(3):
+            self.apply(CommitMapOutput(id, MapOutput(MapAttempt(map, 0), "w1", Totals())))
+        if catches_up:
+            self.the_follower_catches_up()
+        for each in ALL_IDS:
+            self.registry.share(each, self.follower)
 
     @rule(operation=SETTING_UP)
     def set_up(self, operation: Operation) -> None:
@@ -184,6 +208,7 @@ class RegistryMachine(RuleBasedStateMachine):
             assert self.registry == before
             return
         self.log.append(operation)
+        self.pending.append(operation)
         if isinstance(operation, RegisterApp):
             self.expired.discard(operation.app)
         if isinstance(operation, RegisterShuffle):
@@ -294,6 +319,7 @@ class RegistryMachine(RuleBasedStateMachine):
     def copies_stay_as_they_were(self) -> None:
         for taken, expected in self.copies:
             assert taken == expected
+        assert self.follower == self.follows
 
     @invariant()
     def snapshot_rebuilds_it(self) -> None:

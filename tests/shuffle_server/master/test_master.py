@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,7 @@ from shuffle_api.registry import (
     UnregisterApp,
     UnregisterShuffle,
 )
+from shuffle_api.registry.outputs import ShuffleOutputs
 from shuffle_api.values import ShuffleSpec, Totals, WorkerInfo
 from shuffle_server.master.liveness import AppLiveness
 from shuffle_server.master.master import Check, Master, Outcome
@@ -163,6 +166,36 @@ def test_snapshots_come_by_themselves_and_the_log_before_them_goes(tmp_path: Pat
     expected = list(master.registry.operations())
     master.close()
     assert list(Master(tmp_path).registry.operations())[3:] == expected[3:]
+
+
+def test_outputs_of_a_complete_shuffle_are_in_memory_once_after_a_snapshot(tmp_path: Path) -> None:
+    """Of what has come to rest the registry that is ahead of the disk has no rows of its own."""
+    shuffles = [ShuffleId("app", 100 + n) for n in range(8)]
+
+    def size(master: Master) -> int:
+        rows = {id(outputs.winners): outputs.winners for outputs in held(master)}
+        return sum(sys.getsizeof(each._rows) for each in rows.values())
+
+    def held(master: Master) -> Iterator[ShuffleOutputs]:
+        for registry in (master._ahead, master._registry):
+            yield from registry._shuffles.values()
+
+    master = Master(tmp_path)
+    master.apply_all(BEGIN)
+    master.apply_all([RegisterShuffle(ShuffleSpec(each, 1, 1000)) for each in shuffles])
+    for each in shuffles:
+        master.apply_all([replace(commit(n), shuffle=each) for n in range(1000)])
+    twice = size(master)
+    master.materialize()
+    once = size(master)
+    assert once < 0.51 * twice
+    master.lose(shuffles[0], MapAttempt(7, 0), "x")
+    master.apply(replace(commit(7, attempt=1), shuffle=shuffles[0]))
+    assert 1.1 * once < size(master) < 1.2 * once
+    assert master._ahead == master._registry
+    expected = list(master.registry.operations())
+    master.close()
+    assert list(Master(tmp_path).registry.operations()) == expected
 
 
 def test_work_goes_on_while_a_snapshot_is_made() -> None:
