@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
  * RowHeader}. One thread at a time: {@link #start}, then one of the two ways to {@link #make} it, then its figures.
  *
  * <p>Some buffers are made both ways, first each second one and in the end one in {@link #MOST_BETWEEN}. That says which way
- * those after it are made, and how many bytes a packed one would be without packing, as Spark's own writers leave it.
+ * those after it are made.
  */
 public final class RowBlockWriter implements AutoCloseable {
   private static final int MOST_BETWEEN = 31;
@@ -19,15 +19,15 @@ public final class RowBlockWriter implements AutoCloseable {
   private boolean packs;
   private int between;
   private int untilSample;
-  private double sampledPlain;
-  private double sampledPacked;
+  private final SparkSizes sizes = new SparkSizes();
 
   private RowCodec codec;
+  private byte[] rows;
   private int rawLength;
   private byte[] source;
   private int sourceLength;
   private int size;
-  private int plainSize;
+  private int inSpark;
   private boolean sampled;
 
   /**
@@ -44,9 +44,10 @@ public final class RowBlockWriter implements AutoCloseable {
 
   /** Begins a block of the first {@code length} bytes of {@code rows}. */
   public void start(byte[] rows, int length) {
+    this.rows = rows;
     rawLength = length;
     size = 0;
-    plainSize = 0;
+    inSpark = 0;
     sampled = packer != null && (untilSample == 0 || RowCodec.isShort(length));
     int columns = packs || sampled ? packer.pack(rows, length) : 0;
     if (columns > 0) {
@@ -62,7 +63,7 @@ public final class RowBlockWriter implements AutoCloseable {
     } else if (columns == 0) {
       decided(false);
     } else {
-      sample(rows, columns);
+      sample(columns);
     }
   }
 
@@ -72,15 +73,15 @@ public final class RowBlockWriter implements AutoCloseable {
     sourceLength = length;
   }
 
-  /** Compresses the block both ways, and uses the shorter one. */
-  private void sample(byte[] rows, int columns) {
-    int packedSize = overPacked.pack(packer.packed(), columns);
-    plainSize = plain.pack(rows, rawLength);
-    sampledPlain = sampledPlain / 2 + plainSize;
-    sampledPacked = sampledPacked / 2 + packedSize;
-    boolean pays = packedSize + RowHeader.PACKED_BYTES <= plainSize + RowHeader.BYTES;
-    size = pays ? packedSize : plainSize;
-    if (!pays) {
+  /** Finds out which way is the shorter one. */
+  private void sample(int columns) {
+    size = overPacked.pack(packer.packed(), columns);
+    inSpark = plain.sizeInSpark(rows, rawLength);
+    boolean pays = size + RowHeader.PACKED_BYTES <= inSpark + RowHeader.BYTES;
+    if (pays) {
+      sizes.add(rawLength, size, inSpark);
+    } else {
+      size = 0;
       use(plain, rows, rawLength);
     }
     decided(pays);
@@ -149,25 +150,27 @@ public final class RowBlockWriter implements AutoCloseable {
     return codec == overPacked;
   }
 
-  /** The bytes of the block if it were not packed, as far as that is known. */
-  public int lengthUnpacked() {
-    return RowHeader.BYTES + (isPacked() ? estimate() : size);
-  }
-
   /**
-   * The bytes that Spark's own writers would make of the rows, as far as that is known. Spark plans with these.
+   * The bytes that Spark's own writers would make of the rows, exactly or about that. Spark plans with these. To be called
+   * once the block is made.
    *
    * @param begins whether the rows are the first of their partition
    */
   public int lengthInSpark(boolean begins) {
-    return lengthUnpacked() - RowHeader.BYTES + plain.framing(rawLength, begins);
+    if (inSpark == 0) {
+      inSpark = isPacked() ? estimate() : size;
+    }
+    return inSpark + plain.framing(rawLength, begins);
   }
 
   private int estimate() {
-    if (plain.id() == RowCodec.STORED) {
-      return rawLength;
+    int known = sizes.estimate(rawLength, size);
+    if (known > 0) {
+      return known;
     }
-    return plainSize > 0 ? plainSize : (int) Math.max(1, Math.min(rawLength, size * sampledPlain / sampledPacked));
+    int found = plain.sizeInSpark(rows, rawLength);
+    sizes.add(rawLength, size, found);
+    return found;
   }
 
   /** Whether the block was made both ways. */

@@ -79,6 +79,18 @@ public abstract class RowCodec implements AutoCloseable {
   }
 
   /**
+   * The bytes that Spark's own stream of this codec makes of {@code length} bytes of rows, without {@link #framing}; of
+   * more than one of its blocks, what one of these says. Writes over {@link #packed}.
+   */
+  int sizeInSpark(byte[] rows, int length) {
+    if (length > LARGEST) {
+      return length;
+    }
+    room(bound(length));
+    return Math.min(length, compress(rows, length, packed, 0));
+  }
+
+  /**
    * Bytes that Spark's own stream of this codec has beside {@code length} bytes of rows, once they are compressed.
    *
    * @param begins whether they are the first in their stream, of which there is one for each partition of a map
@@ -96,11 +108,14 @@ public abstract class RowCodec implements AutoCloseable {
     if (storedUntried(length)) {
       return length;
     }
-    int most = bound(length);
+    room(bound(length));
+    return tried(length, compress(rows, length, packed, 0));
+  }
+
+  private void room(int most) {
     if (packed.length < most || packed.length > KEPT && most <= KEPT) {
       packed = new byte[most];
     }
-    return tried(length, compress(rows, length, packed, 0));
   }
 
   /**
@@ -251,6 +266,9 @@ public abstract class RowCodec implements AutoCloseable {
     /** Bytes of a block there. */
     private final int blockSize;
 
+    private byte[] block;
+    private int looked;
+
     private final LZ4Compressor compressor = LZ4Factory.fastestInstance().fastCompressor();
     private final LZ4SafeDecompressor decompressor = LZ4Factory.fastestInstance().safeDecompressor();
     private LZ4JNIFastResetCompressor skimming;
@@ -264,6 +282,20 @@ public abstract class RowCodec implements AutoCloseable {
     @Override
     int framing(int length, boolean begins) {
       return FRAME * ((length + blockSize - 1) / blockSize + (begins ? 1 : 0));
+    }
+
+    @Override
+    int sizeInSpark(byte[] rows, int length) {
+      if (block == null) {
+        block = new byte[bound(blockSize)];
+      }
+      if (length <= blockSize) {
+        return Math.min(length, compressor.compress(rows, 0, length, block, 0));
+      }
+      looked++;
+      int at = looked % (length / blockSize) * blockSize;
+      long size = Math.min(blockSize, compressor.compress(rows, at, blockSize, block, 0));
+      return (int) (size * length / blockSize);
     }
 
     @Override

@@ -157,6 +157,7 @@ final class RowBlockTimes {
           writer.start(rows, rows.length);
           byte[] target = new byte[writer.most()];
           blocks.add(Arrays.copyOf(target, writer.make(target, 0)));
+          writer.lengthInSpark(true);
         }
       }
       long written = THREADS.getCurrentThreadCpuTime();
