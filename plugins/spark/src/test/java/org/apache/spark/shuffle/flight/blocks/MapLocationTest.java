@@ -6,6 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.github.luben.zstd.Zstd;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.ObjectOutputStream;
+import java.util.Random;
 import org.apache.spark.storage.BlockManagerId;
 import org.junit.jupiter.api.Test;
 import scala.Option;
@@ -67,5 +72,29 @@ class MapLocationTest {
     assertEquals(MapLocation.withShare(MapLocation.ofMap("w2*3", 17, EXECUTOR), 1001, 2000), moved);
     assertEquals(501, MapLocation.share(moved));
     assertEquals(MapLocation.WHOLE, MapLocation.share(MapLocation.ofMap("w2*3", 17, EXECUTOR)));
+  }
+
+  @Test
+  void locationsOfManyMapsTakeFewBytesInWhatTheDriverSendsToExecutors() throws Exception {
+    int maps = 100_000;
+    Random random = new Random(7);
+    BlockManagerId[] locations = new BlockManagerId[maps];
+    for (int map = 0; map < maps; map++) {
+      String worker = String.format("w-%012x", 0x5eed_0000_0000L + random.nextInt(200));
+      int host = random.nextInt(100);
+      BlockManagerId executor = BlockManagerId.apply("" + host, "node" + host + ".example.org", 40_000 + host, Option.empty());
+      BlockManagerId location = MapLocation.ofMap(worker, map, executor);
+      locations[map] = MapLocation.withShare(location, 400 + random.nextInt(200), 1000);
+    }
+    int sent = Zstd.compress(serialized(locations)).length / maps;
+    assertTrue(sent <= 12, sent + " bytes for each map in a list of all, compressed as Spark does");
+  }
+
+  private static byte[] serialized(Object value) throws IOException {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
+      out.writeObject(value);
+    }
+    return bytes.toByteArray();
   }
 }
