@@ -18,23 +18,22 @@ import random
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from bench.harness import process, program
+from bench.harness.limits import Limits
 from bench.harness.server import ServerProcess
 from shuffle_api.ids import MapAttempt
 from shuffle_api.interfaces import ShufflePlugin
 from shuffle_api.values import ShuffleHandle
 from shuffle_plugins.remote import RemoteShuffle
 
-GROUPS = Path("/sys/fs/cgroup")
-NAME = "flight-shuffle-bench"
 THREADS = 8
 MOST_SETTLE = 120.0  # seconds that a compaction may take
-OWN_GROWTH = 300 << 20  # that the processes may take beside what they have, and the page cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +44,12 @@ class Parameters:
     reads: int = 1000  # per second
     rate: int = 150  # MiB per second
     cache: int = 128  # MiB of page cache
+    writes: int = 0  # MiB per second of the disk while the map stage writes, with that page cache; 0: no limit
     sample: int = 40  # partitions that are read of outputs as they were written
 
     @property
     def block(self) -> int:
         return (self.mib << 20) // (self.maps * self.partitions)
-
-
-class SlowDisk:
-    """What some processes may read of a disk together. Made with no limits, which `remove` lifts again."""
-
-    def __init__(self, pids: list[int], folder: Path) -> None:
-        """Raises OSError: there are no such control groups, or no right to make one."""
-        self._pids = pids
-        device = folder.stat().st_dev
-        self._disk = f"{os.major(device)}:{os.minor(device)}"
-        self._io, self._memory = GROUPS / "blkio" / f"{NAME}-{pids[0]}", GROUPS / "memory" / f"{NAME}-{pids[0]}"
-        for group in (self._io, self._memory):
-            group.mkdir(exist_ok=True)
-            for pid in pids:
-                (group / "cgroup.procs").write_text(str(pid))
-
-    def limit(self, reads: int, size: int, cache: int) -> None:
-        """So many reads and bytes a second, and bytes of page cache beside what the processes have now."""
-        for name, value in (("iops", reads), ("bps", size)):
-            (self._io / f"blkio.throttle.read_{name}_device").write_text(f"{self._disk} {value}")
-        own = sum(process.figure(pid, "status", "RssAnon") << 10 for pid in self._pids)
-        (self._memory / "memory.limit_in_bytes").write_text(str(own + OWN_GROWTH + cache))
-
-    def counted(self, name: str) -> int:
-        """What they have read: io_serviced or io_service_bytes."""
-        lines = (self._io / f"blkio.throttle.{name}").read_text().splitlines()
-        return sum(int(line.split()[2]) for line in lines if line.startswith(f"{self._disk} Read"))
-
-    def remove(self) -> None:
-        """The processes have ended."""
-        for group in (self._io, self._memory):
-            group.rmdir()
 
 
 def _really_written(pid: int) -> int:
@@ -142,16 +110,23 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
     order = random.Random(7).sample(range(parameters.partitions), parameters.partitions)
     order = order if side.compacts else order[: parameters.sample]
     with (
+        ExitStack() as ending,
         ServerProcess(scratch / "data", scratch / "log", side.arguments) as server,
         RemoteShuffle({"server": server.control, "hand_over": "off", "codec": "none", "timeout": 600}) as plugin,
         plugin.master("slow-disk") as master,
     ):
         handle = master.register_shuffle(parameters.partitions, parameters.maps)
+        limits = Limits(server.pid, scratch)
+        ending.callback(limits.remove)
+        if parameters.writes:
+            limits.writes(parameters.writes << 20)
+            limits.page_cache(parameters.cache << 20)
         began = time.monotonic()
         _write(plugin, handle, parameters)
         map_stage = time.monotonic() - began
         _read(plugin, handle, 0)  # outputs of a shuffle that is read are compacted soon
         settle = _settle(scratch / "data", side.compacts)
+        limits.writes(0)
         written = _really_written(server.pid)
         ours, theirs = get_context("spawn").Pipe()
         reader = get_context("spawn").Process(target=_reader, args=(theirs, handle, side.by_file, order))
@@ -159,20 +134,20 @@ def measure(parameters: Parameters, scratch: Path, side: Side) -> dict[str, Any]
         ours.recv()
         assert reader.pid is not None
         pids = [server.pid, reader.pid]
-        disk = SlowDisk(pids, scratch)
+        limits.add(reader.pid)
         os.sync()
         Path("/proc/sys/vm/drop_caches").write_text("3")
-        disk.limit(parameters.reads, parameters.rate << 20, parameters.cache << 20)
-        reads, size = disk.counted("io_serviced"), disk.counted("io_service_bytes")
+        limits.reads(parameters.reads, parameters.rate << 20)
+        limits.page_cache(parameters.cache << 20)
+        reads, size = limits.counted("io_serviced"), limits.counted("io_service_bytes")
         cpu = sum(map(process.cpu_seconds, pids))
         ours.send(True)
         got, seconds = ours.recv()
         cpu = sum(map(process.cpu_seconds, pids)) - cpu
-        reads, size = disk.counted("io_serviced") - reads, disk.counted("io_service_bytes") - size
+        reads, size = limits.counted("io_serviced") - reads, limits.counted("io_service_bytes") - size
         ours.send(False)
         reader.join()
         assert got == parameters.maps * len(order) * parameters.block
-    disk.remove()
     return {
         "partitions_read": len(order),
         "seconds": round(seconds, 1),

@@ -155,15 +155,24 @@ def repartition(spark: SparkSession, directory: str, partitions: int) -> Run:
     return _staged(spark, lambda: frame.write.format("noop").mode("overwrite").save())
 
 
-def sums(spark: SparkSession, rows: int, maps: int, partitions: int) -> Run:
-    """Rows made in so many map tasks, shuffled by key, all of them read. Raises AssertionError if a sum is wrong."""
-    frame = spark.range(0, rows, 1, maps).selectExpr("id", "id * 2 as a", "id % 100 as b").repartition(partitions, "id")
+def sums(spark: SparkSession, rows: int, maps: int, partitions: int, width: int = 0) -> Run:
+    """Rows made in so many map tasks, shuffled by key, all of them read.
+
+    A row has three small numbers and ``width`` random ones of 8 bytes. Raises AssertionError if a sum is wrong.
+    """
+    random = [f"xxhash64(id, {number}) as r{number}" for number in range(width)]
+    made = spark.range(0, rows, 1, maps).selectExpr("id", "id * 2 as a", "id % 100 as b", *random)
+    parity = [f"bit_xor({' ^ '.join(f'r{number}' for number in range(width))})"] if width else []
     found: list[tuple[Any, ...]] = []
-    run = _staged(
-        spark, lambda: found.extend(map(tuple, frame.selectExpr("count(*)", "sum(id)", "sum(a)", "sum(b)").collect()))
-    )
-    whole = rows * (rows - 1) // 2
-    right = (rows, whole, 2 * whole, sum(range(100)) * (rows // 100) + sum(range(rows % 100)))
+
+    def read() -> None:
+        whole = made.repartition(partitions, "id").selectExpr("count(*)", "sum(id)", "sum(a)", "sum(b)", *parity)
+        found.extend(map(tuple, whole.collect()))
+
+    run = _staged(spark, read)
+    total = rows * (rows - 1) // 2
+    right = (rows, total, 2 * total, sum(range(100)) * (rows // 100) + sum(range(rows % 100)))
+    right += tuple(made.selectExpr(*parity).collect()[0]) if parity else ()
     if found != [right]:
         raise AssertionError(f"the rows sum up to {found}, not {right}")
     return run

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench import spark_jobs as job
 from bench.harness import process, program
+from bench.harness.limits import Limits
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
 from bench.harness.spark_driver import JobFailed, SparkDriver
@@ -55,14 +56,23 @@ class Side:
         self._drivers = 0
         self._driver: SparkDriver | None = None
 
-    def run(self, **work: int) -> job.Run | str:
-        """A run, or the first line of why it failed."""
+    def driver(self) -> SparkDriver:
         if self._driver is None:
             self._drivers += 1
             self._driver = SparkDriver(self._conf, self._directory / f"spark-{self._drivers}.log")
+        return self._driver
+
+    def pid(self) -> int:
+        """Of the JVM."""
+        pid: int = self.driver().call(job.jvm_pid)
+        return pid
+
+    def run(self, **work: int) -> job.Run | str:
+        """A run, or the first line of why it failed."""
+        driver = self.driver()
         try:
-            done: job.Run = self._driver.call(job.sums, timeout=RUN_TIMEOUT_S, **work)
-            self._driver.call(job.tidy)
+            done: job.Run = driver.call(job.sums, timeout=RUN_TIMEOUT_S, **work)
+            driver.call(job.tidy)
         except (JobFailed, TimeoutError) as error:
             self.close()
             lines = [line for line in str(error).splitlines() if "Error" in line or "Exception" in line]
@@ -71,7 +81,7 @@ class Side:
 
     def peak_mib(self) -> int | None:
         """The most memory that the driver's JVM has had; None: it has ended."""
-        return None if self._driver is None else process.peak_mib(self._driver.call(job.jvm_pid))
+        return None if self._driver is None else process.peak_mib(self.pid())
 
     def close(self) -> None:
         if self._driver is not None:
@@ -101,6 +111,8 @@ def parse_arguments() -> argparse.Namespace:
     program.add_options(
         parser,
         rows=(4_000_000, "of 3 numbers each"),
+        width=(0, "random numbers beside them, which do not compress"),
+        page_cache=(0, "MiB of page cache for server and drivers together (needs root; 0: the machine's)"),
         sides=(f"{SORT},{FLIGHT}", "that run"),
         rounds=(3, "timed runs of each side"),
         warm_up=(1, "runs before those"),
@@ -114,7 +126,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Run everything; the report."""
-    parameters = {name: getattr(options, name) for name in ("rows", "maps", "sides", "rounds", "warm_up", "conf")}
+    named = ("rows", "width", "page_cache", "maps", "sides", "rounds", "warm_up", "conf")
+    parameters = {name: getattr(options, name) for name in named}
     report, found = program.heading("spark_memory", parameters), []
     with ServerProcess(scratch / "data", scratch / "server.log") as server:
         ordered = sorted(options.point, key=lambda point: (point.cores, point.memory))
@@ -129,20 +142,29 @@ def measure_alike(
     """Points with the same cores and heap."""
     shuffles = {SORT: {}, FLIGHT: spark_conf(server.control, fallback="never")}
     with ExitStack() as running:
-        sides = []
+        sides: list[Side] = []
         for name in options.sides:
             directory = scratch / name
             directory.mkdir(parents=True)
             base = local_conf(directory, memory=points[0].memory)
+            if options.page_cache:  # the heap is the JVM's from the start, so that it takes none of the page cache
+                base["spark.driver.extraJavaOptions"] += f" -Xms{points[0].memory} -XX:+AlwaysPreTouch"
             own = {"spark.master": f"local[{points[0].cores}]", "spark.sql.adaptive.enabled": "false"}
             side = Side(name, base | own | shuffles[name] | program.pairs(options.conf), directory)
             running.callback(side.close)
             sides.append(side)
+        if options.page_cache:
+            limits = Limits(server.pid, scratch)
+            running.callback(limits.remove)
+            for side in sides:
+                limits.add(side.pid())
+            limits.page_cache(options.page_cache << 20)
         return [measure_point(point, sides, options, server.pid) for point in points]
 
 
 def measure_point(point: Point, sides: list[Side], options: argparse.Namespace, server: int) -> dict[str, Any]:
-    work = {"rows": options.rows, "maps": options.maps or 2 * point.cores, "partitions": point.partitions}
+    work = {"rows": options.rows, "width": options.width, "partitions": point.partitions}
+    work["maps"] = options.maps or 2 * point.cores
     runs: dict[str, list[job.Run]] = {side.name: [] for side in sides}
     failed: dict[str, str] = {}
     for number in range(options.warm_up + options.rounds):

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from bench import slow_disk
+from bench.harness import limits
 
 
-@pytest.mark.skipif(not (slow_disk.GROUPS / "blkio").is_dir(), reason="needs the control group blkio, version 1")
+@pytest.mark.skipif(not (limits.GROUPS / "blkio").is_dir(), reason="needs the control group blkio, version 1")
 def test_compacted_outputs_take_fewer_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parent)  # on a disk, which the folder for temporary files need not be
     report = tmp_path / "report.json"
