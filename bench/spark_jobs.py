@@ -198,6 +198,15 @@ def tidy(spark: SparkSession) -> None:
         time.sleep(0.5)
 
 
+def heap_mib(spark: SparkSession) -> float:
+    """What the JVM holds after a collection."""
+    jvm: Any = spark._jvm
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    used: int = runtime.totalMemory() - runtime.freeMemory()
+    return round(used / 2**20, 1)
+
+
 def jvm_pid(spark: SparkSession) -> int:
     gateway: Any = SparkContext._gateway
     pid: int = gateway.proc.pid

@@ -55,6 +55,7 @@ class Side:
         self._conf, self._directory = conf, directory
         self._drivers = 0
         self._driver: SparkDriver | None = None
+        self.heap_mib: float | None = None  # what the last run has left, as long as Spark keeps its shuffle
 
     def driver(self) -> SparkDriver:
         if self._driver is None:
@@ -72,6 +73,7 @@ class Side:
         driver = self.driver()
         try:
             done: job.Run = driver.call(job.sums, timeout=RUN_TIMEOUT_S, **work)
+            self.heap_mib = driver.call(job.heap_mib)
             driver.call(job.tidy)
         except (JobFailed, TimeoutError) as error:
             self.close()
@@ -184,6 +186,7 @@ def measure_point(point: Point, sides: list[Side], options: argparse.Namespace, 
         "seconds": {name: [round(run.seconds, 3) for run in done] for name, done in runs.items()},
         "written": written,
         "peak_mib": {side.name: side.peak_mib() for side in sides} | {"server": process.peak_mib(server)},
+        "heap_mib": {side.name: side.heap_mib for side in sides},
         "spilled": {name: sum(stage.spilled_bytes for stage in stages) for name, stages in last.items()},
         "ratio": round(seconds[FLIGHT] / seconds[SORT], 3) if both else None,
         "bytes_ratio": round(written[FLIGHT] / written[SORT], 3) if both else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from shuffle_server.store import compaction_model as model_module
 from shuffle_server.store import output_file as output_module
 from shuffle_server.store import pending_outputs as pending_module
 from shuffle_server.store.compacted_run import CompactedRun
-from shuffle_server.store.compaction_model import CompactionOptions, WritePace
+from shuffle_server.store.compaction_model import CompactionOptions, WritePace, left_over
 from shuffle_server.store.device import KINDS, Device
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.ranges import OutputRange
@@ -211,3 +212,44 @@ def test_a_group_is_full_when_a_partition_of_it_is_worth_a_seek(
     assert store.statistics().compaction.pending == 6 * PARTITIONS * 99
     monkeypatch.setattr(pending_module, "QUIET_SECONDS", 0.0)
     assert store.compaction.merge() == 1
+
+
+def test_outputs_that_come_in_have_the_disk_to_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the page cache does not hold what waits, it is compacted when the disk has time, or a reader needs it."""
+    monkeypatch.setattr(WritePace, "spend", lambda self, size: None)
+    monkeypatch.setattr(pending_module, "QUIET_SECONDS", 0.0)
+    store, _ = written(tmp_path / "not cached", some_outputs(), CompactionOptions(1, DISK, 1))
+    [home] = store._directories
+    for size in (0, 10 * int(DISK.bandwidth)):
+        home.incoming.begun()
+        home.incoming.ended(size)
+    assert left_over(home) == DISK.bandwidth  # nothing is being written any more
+    home.incoming.begun()
+    assert left_over(home) < 0
+    assert store.compaction.merge() == 0
+    store.compaction.read(SPEC.id)
+    assert store.compaction.merge() == 1
+
+    store, _ = written(tmp_path / "cached", some_outputs(), CompactionOptions(1, DISK, 1))
+    [home] = store._directories
+    home.incoming.begun()
+    home.incoming.ended(10 * int(DISK.bandwidth))
+    home.incoming.begun()
+    monkeypatch.setattr(store.compaction._model, "look", lambda: None)
+    store.compaction._model.cached_bytes, store.compaction._model.disk_bound = 1 << 40, True
+    assert store.compaction.merge() == 1
+
+
+def test_what_is_compacted_waits_for_its_share_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(model_module, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=waits.append))
+
+    class Home:
+        device = Device("measured", 1, 800)
+        incoming = SimpleNamespace(count=1, rate=lambda: 600.0)
+
+    WritePace(Home(), lambda: True).spend(1600)  # type: ignore[arg-type]
+    WritePace(Home(), lambda: False).spend(1600)  # type: ignore[arg-type]
+    Home.incoming = SimpleNamespace(count=1, rate=lambda: 5000.0)
+    WritePace(Home(), lambda: False).spend(1600)  # type: ignore[arg-type]
+    assert waits == [1600 / 800, 1600 / 200, 1600 / 50]

@@ -59,10 +59,10 @@ def read_expected(file: Path = HERE / "expected.txt") -> tuple[dict[str, str], d
         if line.startswith("#") and colon and " " not in cause:
             reasons[cause] = reason
         elif not line.startswith("#"):
-            cause, suite, test = line.split("\t")
+            cause, suites, test = line.split("\t")
             if cause not in reasons:
-                raise ValueError(f"{file.name}: the cause {cause} of {suite} has no reason")
-            causes[suite, test] = cause
+                raise ValueError(f"{file.name}: the cause {cause} of {suites} has no reason")
+            causes |= {(suite, test): cause for suite in suites.split(",")}
     return reasons, causes
 
 

@@ -166,7 +166,7 @@ class AttemptWriter:
         self.totals = Totals()
         self._touched = time.monotonic()
         self._unwritten = Silence(IDLE_LOOK_SECONDS)
-        home.writer(1)
+        home.incoming.begun()
 
     def new_fencing_token(self, *, copy: bool = False) -> int:
         """The number under which this stream may append from now on; earlier numbers are void.
@@ -312,7 +312,7 @@ class AttemptWriter:
                 return False
             self._open = False
             self._file.close()
-            self.home.writer(-1)
+            self.home.incoming.ended(self.totals.bytes)
             self._quota.close_attempt(self.shuffle.app)
             if not held:
                 self._quota.give(self.shuffle.app, self.totals.bytes)

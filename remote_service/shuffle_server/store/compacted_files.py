@@ -36,6 +36,7 @@ from shuffle_server.store.compaction_model import (
     LARGE,
     CompactionModel,
     WritePace,
+    left_over,
 )
 from shuffle_server.store.directories import Directories
 from shuffle_server.store.directory import DataDirectory
@@ -207,8 +208,16 @@ class CompactedFiles:
             self.wanted.clear()
         if not self._model.disk_bound or time.monotonic() < self._not_before:
             return None
-        taken = self._pending.take(self._model.group_bytes)
+        taken = self._pending.take(self._model.group_bytes, self._has_time)
         return None if taken is None else (*taken, True)
+
+    def _cached(self) -> bool:
+        """Whether the page cache holds what waits to be compacted."""
+        return self._pending.bytes + self._model.group_bytes <= self._model.cached_bytes
+
+    def _has_time(self, home: DataDirectory) -> bool:
+        """Whether a disk has time for a compacted file: half of its bandwidth."""
+        return self._cached() or left_over(home) >= home.device.bandwidth / 2
 
     def _merge(
         self, shuffle: ShuffleId, outputs: Sequence[MapAttempt], by_disk: bool, stopping: Callable[[], bool]
@@ -255,7 +264,7 @@ class CompactedFiles:
         return sources, left
 
     def _pace(self, shuffle: ShuffleId, home: DataDirectory, stopping: Callable[[], bool]) -> Callable[[int], None]:
-        pace = WritePace(home)
+        pace = WritePace(home, self._cached)
 
         def written(size: int) -> None:
             if stopping() or shuffle not in self._catalog or time.monotonic() < self._not_before:

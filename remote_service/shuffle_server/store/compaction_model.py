@@ -23,6 +23,7 @@ from shuffle_server.store.directory import DataDirectory
 COMPACTED_BYTES = 512 << 20  # payload of one compacted file, which is in the page cache while it is made
 LEAST_BYTES = 4 << 20  # however little memory there is
 CATCH_UP_SECONDS = 0.5
+LEAST_SHARE = 1 / 16  # of a disk's bandwidth, for a compacted file that is being written
 COMPACTED, LARGE, FAILED = "compacted", "large_blocks", "failed"
 DECISIONS = (COMPACTED, LARGE, FAILED)
 
@@ -59,13 +60,14 @@ class CompactionModel:
         self._decisions = Counter[str]()
         self.disk_bound = False
         """Whether reads go to the disk, as of the last look."""
-        self.group_bytes = 0
+        self.group_bytes = self.cached_bytes = 0
         self.look()
 
     def look(self) -> None:
         """See how much memory there is."""
         available = page_cache.available()
-        self.disk_bound = self._committed() > (self.options.page_cache or available) // 2
+        self.cached_bytes = (self.options.page_cache or available) // 2
+        self.disk_bound = self._committed() > self.cached_bytes
         self.group_bytes = min(COMPACTED_BYTES, max(LEAST_BYTES, available // 4))
 
     def pays(self, device: Device, indexes: Sequence[np.ndarray]) -> bool:
@@ -91,11 +93,19 @@ def _stretches(index: np.ndarray) -> int:
     return 1 + int(np.count_nonzero(apart))
 
 
-class WritePace:
-    """Holds up what is written again: all of a disk's bandwidth, and half of it while map outputs are written there."""
+def left_over(home: DataDirectory) -> float:
+    """Bytes a second that a disk can write beside the map outputs that come in. In the page cache, which does not hold
+    them all, those that wait to be compacted are in their way."""
+    bandwidth = home.device.bandwidth
+    return bandwidth - home.incoming.rate() if home.incoming.count else bandwidth
 
-    def __init__(self, home: DataDirectory) -> None:
-        self._home, self._ready = home, time.monotonic()
+
+class WritePace:
+    """Holds up what is written again: to a disk's bandwidth where the page cache holds what waits to be compacted, for
+    then it is mostly deleted before the disk has it to write. Otherwise to what is left over."""
+
+    def __init__(self, home: DataDirectory, cached: Callable[[], bool]) -> None:
+        self._home, self._cached, self._ready = home, cached, time.monotonic()
 
     def spend(self, size: int) -> None:
         """Wait after so many bytes."""
@@ -105,6 +115,7 @@ class WritePace:
         now = time.monotonic()
         # What was not used for a moment may be made up for.
         self._ready = max(now - CATCH_UP_SECONDS, self._ready)
-        self._ready += size / (bandwidth / 2 if self._home.writing else bandwidth)
+        rate = bandwidth if self._cached() else max(left_over(self._home), bandwidth * LEAST_SHARE)
+        self._ready += size / rate
         if self._ready > now:
             time.sleep(self._ready - now)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -29,6 +31,7 @@ from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.statistics import DiskSpace, disk_space
 from shuffle_transport.files import make_private
 
+RATE_SECONDS = 2.0  # in which two thirds of a change of a rate show
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 
 log = logging.getLogger(__name__)
@@ -42,6 +45,37 @@ class SharedFile(Protocol):
 
     def sweep(self, held: Callable[[MapAttempt], bool]) -> None:
         """Drop the outputs that are not held any more."""
+
+
+class Incoming:
+    """The outputs that are being written to one disk. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rate, self._at = 0.0, time.monotonic()
+        self.count = 0
+
+    def begun(self) -> None:
+        """One more is being written."""
+        with self._lock:
+            self.count += 1
+
+    def ended(self, size: int) -> None:
+        """One that had so many bytes is not written any more."""
+        with self._lock:
+            self.count -= 1
+            self._rate = self._now() + size / RATE_SECONDS
+
+    def rate(self) -> float:
+        """Bytes a second, of late."""
+        with self._lock:
+            return self._now()
+
+    def _now(self) -> float:
+        now = time.monotonic()
+        self._rate *= math.exp((self._at - now) / RATE_SECONDS)
+        self._at = now
+        return self._rate
 
 
 class DataDirectory:
@@ -71,7 +105,7 @@ class DataDirectory:
         self._unswept = False
         self._floor = floor
         self._lock = threading.Lock()
-        self._writers = 0
+        self.incoming = Incoming()
         self._synced: set[ShuffleId] = set()  # shuffles whose directory is on the disk
         self._shared_sync = SharedSync(sync_directory)
         self._space = DiskSpace(str(self.root), 0, 0, 0)
@@ -142,7 +176,7 @@ class DataDirectory:
 
     def preference(self) -> float:
         """The larger, the sooner a new output is put here: its room, shared with those that are being written."""
-        return self.room() / (1 + self._writers)
+        return self.room() / (1 + self.incoming.count)
 
     def check_room(self, needed: int) -> None:
         """Raises StorageFull when `needed` bytes more would go below the floor."""
@@ -175,16 +209,6 @@ class DataDirectory:
 
     def _kept_free(self, space: DiskSpace) -> int:
         return int(space.size * self._floor)
-
-    @property
-    def writing(self) -> bool:
-        """Whether an output is being written here."""
-        return self._writers > 0
-
-    def writer(self, change: int) -> None:
-        """An output begins (1) or ends (-1) to be written here."""
-        with self._lock:
-            self._writers += change
 
     # ------------------------------------------------------------------ files
 

@@ -61,13 +61,14 @@ class PendingOutputs:
                 for group in self._groups.get(shuffle, {}).values():
                     group.read = True
 
-    def take(self, most: int) -> tuple[ShuffleId, list[MapAttempt]] | None:
-        """Outputs to be compacted now, about `most` bytes of them at most, of one directory; None when all wait."""
+    def take(self, most: int, has_time: Callable[[DataDirectory], bool]) -> tuple[ShuffleId, list[MapAttempt]] | None:
+        """Outputs to be compacted now, about `most` bytes of them at most, of one directory, which has time for that or
+        is read; None when all wait."""
         now = time.monotonic()
         with self._lock:
             for shuffle, groups in self._groups.items():
                 for home, group in groups.items():
-                    if _due(group, now, most):
+                    if _due(group, now, most) and (group.read or has_time(home)):
                         return shuffle, self._take(shuffle, home, min(most, group.enough))
         return None
 
