@@ -47,7 +47,7 @@ class SharedFile(Protocol):
         """Drop the outputs that are not held any more."""
 
 
-class Incoming:
+class WriteLoad:
     """The outputs that are being written to one disk. Thread-safe."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class DataDirectory:
         self._unswept = False
         self._floor = floor
         self._lock = threading.Lock()
-        self.incoming = Incoming()
+        self.incoming = WriteLoad()
         self._synced: set[ShuffleId] = set()  # shuffles whose directory is on the disk
         self._shared_sync = SharedSync(sync_directory)
         self._space = DiskSpace(str(self.root), 0, 0, 0)
