@@ -94,8 +94,7 @@ def _stretches(index: np.ndarray) -> int:
 
 
 def left_over(home: DataDirectory) -> float:
-    """Bytes a second that a disk can write beside the map outputs that come in. In the page cache, which does not hold
-    them all, those that wait to be compacted are in their way."""
+    """Bytes a second that a disk can write beside the map outputs that come in."""
     bandwidth = home.device.bandwidth
     return bandwidth - home.incoming.rate() if home.incoming.count else bandwidth
 

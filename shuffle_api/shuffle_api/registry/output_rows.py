@@ -156,7 +156,7 @@ class OutputRows:
         return copy
 
     def is_copy_of(self, other: OutputRows) -> bool:
-        """Whether it came about as the other did, so that each could stand for both. Compares memory, no objects."""
+        """Whether both hold the same rows at the same places. Compares memory, makes no objects."""
         return self.numbers is other.numbers and all(
             getattr(self, name) == getattr(other, name)
             for name in ("missing", "_maps", "_workers", "_seconds", "_more", "_free", "_rows", "_pages")
