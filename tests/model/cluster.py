@@ -17,6 +17,7 @@ from shuffle_api.ids import ShuffleId
 from shuffle_api.values import WorkerInfo
 from shuffle_server.options import ServerOptions
 from shuffle_server.store import compacted_files, compaction_model, page_cache, pending_outputs
+from shuffle_server.store import directory as directory_module
 from shuffle_server.store.compaction_model import CompactionOptions
 from shuffle_server.store.device import AUTO, parse_device
 from tests.model import compacted
@@ -91,7 +92,7 @@ def simulated(parameters: Parameters, directory: Path) -> Iterator[Cluster]:
     store_time = StoreTime(clock)
     memory = (parameters.memory or parameters.page_cache) * MIB
     with ExitStack() as stack:
-        for module in (compacted_files, pending_outputs, compaction_model):
+        for module in (compacted_files, pending_outputs, compaction_model, directory_module):
             stack.enter_context(mock.patch.object(module, "time", store_time))
         stack.enter_context(mock.patch.object(compacted_files, "write_compacted", compacted.write_compacted))
         stack.enter_context(mock.patch.object(page_cache, "available", return_value=memory))

@@ -15,6 +15,7 @@ from shuffle_server.store.compacted_file import COMPACTED_ROW, NUMBER
 from shuffle_server.store.compacted_writer import SLICE_BYTES, CompactionInput
 from shuffle_server.store.compaction_model import CompactionModel
 from shuffle_server.store.device import Device
+from shuffle_server.store.directory import WriteLoad
 from shuffle_server.store.format import INDEX_ROW, Description
 from tests.model.parameters import Job
 
@@ -49,12 +50,28 @@ class Shape:
         )
 
 
+class SimulatedWriteLoad(WriteLoad):
+    """The map outputs that are being written to a simulated disk: how many is for the machines to say."""
+
+    def __init__(self, pushes: Callable[[], int]) -> None:
+        self._pushes = pushes
+        super().__init__()
+
+    @property
+    def count(self) -> int:
+        return self._pushes()
+
+    @count.setter
+    def count(self, count: int) -> None:
+        """Is counted there."""
+
+
 class SimulatedDirectory:
     """A data directory as the compaction code sees it.
 
     :param deleted: called with the name of each file that is deleted.
     :param compacted: called with each compacted file that is written.
-    :param writing: how many map outputs are being written there.
+    :param pushes: how many map outputs are being written there.
     """
 
     def __init__(
@@ -62,16 +79,13 @@ class SimulatedDirectory:
         device: Device,
         deleted: Callable[[Path], None],
         compacted: Callable[[SimulatedCompactedFile], None],
-        writing: Callable[[], int],
+        pushes: Callable[[], int],
     ) -> None:
-        self.device, self._deleted, self._writing, self.entered = device, deleted, writing, compacted
+        self.device, self._deleted, self.entered = device, deleted, compacted
+        self.incoming = SimulatedWriteLoad(pushes)
         self.compacted: set[SimulatedCompactedFile] = set()
         self.paths = SimpleNamespace(committed_text=lambda shuffle, output: (shuffle, output))
         self.caretaker = SimpleNamespace(later=lambda task: task())
-
-    @property
-    def writing(self) -> int:
-        return self._writing()
 
     def unlink(self, path: Path) -> bool:
         self._deleted(path)

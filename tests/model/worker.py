@@ -157,6 +157,7 @@ class Worker:
         machines.pushed_bytes[self.number] += size
         self._own[shape.id, output] = _Own(self.cluster.clock.now, float(machines.pushed_bytes[self.number]), size)
         self.cluster.clock.after(WRITE_BACK_SECONDS, lambda: self._write_back((shape.id, output)))
+        self._home.incoming.ended(size)
         self.compaction.committed(shape.description(output), cast(DataDirectory, self._home))
         self._look_later()
 

@@ -73,7 +73,7 @@ class WriteLoad:
 
     def _now(self) -> float:
         now = time.monotonic()
-        self._rate *= math.exp((self._at - now) / RATE_SECONDS)
+        self._rate *= math.exp(-max(0.0, now - self._at) / RATE_SECONDS)
         self._at = now
         return self._rate
 
