@@ -10,6 +10,7 @@ import static org.apache.spark.shuffle.flight.rows.ColumnPacker.WORD;
 import static org.apache.spark.shuffle.flight.rows.RowFormat.LENGTH_BYTES;
 
 import java.io.IOException;
+import java.util.Arrays;
 
 /**
  * Makes the rows again that a {@link ColumnPacker} packed. Nothing is believed: each length is compared with the bytes that
@@ -19,10 +20,13 @@ final class ColumnUnpacker {
   /** Bytes that an array must have behind the packed ones: values are read eight bytes at once. */
   static final int SLACK = Long.BYTES;
 
+  private static final int SHORT_TAIL = 64;
+  private static final int STRIP = 128;
   private static final int BITS = 7;
   private static final int LONGEST_HALF = 4;
 
   private int[] rowsAt = new int[0];
+  private Column[] columns = new Column[0];
   private byte[] source;
   private int at;
   private int end;
@@ -43,13 +47,18 @@ final class ColumnUnpacker {
     check(words >= 0 && words <= (rawLength / count - LENGTH_BYTES) / Long.BYTES, "words of a row", words);
     rows = (int) count;
     int fixed = (int) words * Long.BYTES;
-    int tails = rowLengths(fixed, target, rawLength);
-    for (int offset = 0; offset < fixed; offset += Long.BYTES) {
-      column(target, offset);
-    }
+    int tails = rowLengths(fixed, rawLength);
+    columns((int) words);
     check(end - at == tails, "bytes of variable parts", tails);
-    if (tails > 0) {
-      tails(target, fixed);
+    for (int from = 0; from < rows; from += STRIP) {
+      int to = Math.min(rows, from + STRIP);
+      lengths(target, from, to);
+      for (int number = 0; number < words; number++) {
+        fill(target, number, from, to);
+      }
+      if (tails > 0) {
+        tails(target, fixed, from, to);
+      }
     }
   }
 
@@ -59,15 +68,15 @@ final class ColumnUnpacker {
     }
   }
 
-  /** Finds where the rows begin, and, when their lengths are right, writes these; the bytes of all variable parts. */
-  private int rowLengths(int fixed, byte[] target, int rawLength) throws IOException {
+  /** Finds where the rows begin, when their lengths are right; the bytes of all variable parts. */
+  private int rowLengths(int fixed, int rawLength) throws IOException {
     int kind = next();
     check(kind <= LONGEST_HALF, "bytes of each row's length, or another kind of them", kind);
     long least = Numbers.signed(number());
     check(least >= 0 && least <= rawLength / Long.BYTES, "words at least in a variable part", least);
     int values = skip(kind);
-    if (rowsAt.length < rows) {
-      rowsAt = new int[rows];
+    if (rowsAt.length <= rows) {
+      rowsAt = new int[rows + 1];
     }
     long mask = mask(kind);
     long begin = 0;
@@ -77,73 +86,132 @@ final class ColumnUnpacker {
       begin += LENGTH_BYTES + fixed + Long.BYTES * tail;
     }
     check(begin == rawLength, "bytes of rows", begin);
-    for (int row = 1; row < rows; row++) {
-      LENGTH.set(target, rowsAt[row - 1] - LENGTH_BYTES, rowsAt[row] - LENGTH_BYTES - rowsAt[row - 1]);
-    }
-    LENGTH.set(target, rowsAt[rows - 1] - LENGTH_BYTES, rawLength - rowsAt[rows - 1]);
+    rowsAt[rows] = rawLength + LENGTH_BYTES;
     return rawLength - rows * (LENGTH_BYTES + fixed);
   }
 
-  private void tails(byte[] target, int fixed) {
-    int from = at;
-    for (int row = 0; row < rows; row++) {
-      int length = (int) LENGTH.get(target, rowsAt[row] - LENGTH_BYTES) - fixed;
-      System.arraycopy(source, from, target, rowsAt[row] + fixed, length);
-      from += length;
+  private void lengths(byte[] target, int from, int to) {
+    for (int row = from; row < to; row++) {
+      int begin = rowsAt[row];
+      LENGTH.set(target, begin - LENGTH_BYTES, rowsAt[row + 1] - LENGTH_BYTES - begin);
     }
   }
 
-  private void column(byte[] target, int offset) throws IOException {
-    int kind = next();
-    int width = kind & 0xf;
-    check(width <= Long.BYTES, "bytes of each value", width);
-    switch (kind >> 4) {
-      case FRAME -> frame(target, offset, width);
-      case DIFFERENCES -> differences(target, offset, width);
-      case HALVES -> halves(target, offset, width);
-      default -> throw RowCodec.malformed("it has a column of the unknown kind " + (kind >> 4));
+  private void tails(byte[] target, int fixed, int from, int to) {
+    int next = at;
+    for (int row = from; row < to; row++) {
+      int begin = rowsAt[row] + fixed;
+      int length = rowsAt[row + 1] - LENGTH_BYTES - begin;
+      if (length > SHORT_TAIL) {
+        System.arraycopy(source, next, target, begin, length);
+      } else { // a call takes longer
+        for (int word = 0; word < length; word += Long.BYTES) {
+          WORD.set(target, begin + word, (long) WORD.get(source, next + word));
+        }
+      }
+      next += length;
+    }
+    at = next;
+  }
+
+  /** Reads what goes before the values of each column, and finds these. */
+  private void columns(int count) throws IOException {
+    if (columns.length < count) {
+      columns = Arrays.copyOf(columns, count);
+    }
+    for (int number = 0; number < count; number++) {
+      if (columns[number] == null) {
+        columns[number] = new Column();
+      }
+      Column column = columns[number];
+      int kind = next();
+      column.kind = kind >> 4;
+      column.width = kind & 0xf;
+      check(column.width <= Long.BYTES, "bytes of each value", column.width);
+      switch (column.kind) {
+        case FRAME -> {
+          column.least = Numbers.signed(number());
+          column.next = skip(column.width);
+        }
+        case DIFFERENCES -> {
+          column.value = Numbers.signed(number());
+          column.least = Numbers.signed(number());
+          column.next = skip(column.width, rows - 1) - column.width; // the first row has its value already
+          column.value -= column.least;
+        }
+        case HALVES -> {
+          column.lowWidth = next();
+          int widest = Math.max(column.width, column.lowWidth);
+          check(widest <= LONGEST_HALF, "bytes of half a value", widest);
+          column.least = Numbers.signed(number());
+          column.leastLow = number();
+          column.next = skip(column.width);
+          column.nextLow = skip(column.lowWidth);
+        }
+        default -> throw RowCodec.malformed("it has a column of the unknown kind " + column.kind);
+      }
     }
   }
 
-  private void frame(byte[] target, int offset, int width) throws IOException {
-    long least = Numbers.signed(number());
-    int next = skip(width);
+  private void fill(byte[] target, int number, int from, int to) {
+    Column column = columns[number];
+    int offset = Long.BYTES * number;
+    switch (column.kind) {
+      case FRAME -> frame(target, column, offset, from, to);
+      case DIFFERENCES -> differences(target, column, offset, from, to);
+      default -> halves(target, column, offset, from, to);
+    }
+  }
+
+  private void frame(byte[] target, Column column, int offset, int from, int to) {
+    long least = column.least;
+    int width = column.width;
+    int next = column.next;
+    if (width == 0) {
+      for (int row = from; row < to; row++) {
+        WORD.set(target, rowsAt[row] + offset, least);
+      }
+      return;
+    }
     long mask = mask(width);
-    for (int row = 0; row < rows; row++) {
+    for (int row = from; row < to; row++) {
       WORD.set(target, rowsAt[row] + offset, least + ((long) LITTLE.get(source, next) & mask));
       next += width;
     }
+    column.next = next;
   }
 
-  private void differences(byte[] target, int offset, int width) throws IOException {
-    long value = Numbers.signed(number());
-    long least = Numbers.signed(number());
-    int next = skip(width, rows - 1);
+  private void differences(byte[] target, Column column, int offset, int from, int to) {
+    long least = column.least;
+    int width = column.width;
+    int next = column.next;
+    long value = column.value;
     long mask = mask(width);
-    WORD.set(target, rowsAt[0] + offset, value);
-    for (int row = 1; row < rows; row++) {
-      value += least + ((long) LITTLE.get(source, next) & mask);
+    for (int row = from; row < to; row++) {
+      value += least + (row == 0 ? 0 : (long) LITTLE.get(source, next) & mask);
       WORD.set(target, rowsAt[row] + offset, value);
       next += width;
     }
+    column.next = next;
+    column.value = value;
   }
 
-  private void halves(byte[] target, int offset, int highWidth) throws IOException {
-    int lowWidth = next();
-    check(highWidth <= LONGEST_HALF && lowWidth <= LONGEST_HALF, "bytes of half a value", Math.max(highWidth, lowWidth));
-    long leastHigh = Numbers.signed(number());
-    long leastLow = number();
-    int high = skip(highWidth);
-    int low = skip(lowWidth);
-    long highMask = mask(highWidth);
-    long lowMask = mask(lowWidth);
-    for (int row = 0; row < rows; row++) {
+  private void halves(byte[] target, Column column, int offset, int from, int to) {
+    long leastHigh = column.least;
+    long leastLow = column.leastLow;
+    int high = column.next;
+    int low = column.nextLow;
+    long highMask = mask(column.width);
+    long lowMask = mask(column.lowWidth);
+    for (int row = from; row < to; row++) {
       long upper = leastHigh + ((long) LITTLE.get(source, high) & highMask);
       long lower = leastLow + ((long) LITTLE.get(source, low) & lowMask);
       WORD.set(target, rowsAt[row] + offset, (upper << HALF) + lower);
-      high += highWidth;
-      low += lowWidth;
+      high += column.width;
+      low += column.lowWidth;
     }
+    column.next = high;
+    column.nextLow = low;
   }
 
   private static long mask(int width) {
@@ -180,5 +248,17 @@ final class ColumnUnpacker {
       }
     }
     throw RowCodec.malformed("a number in it does not end");
+  }
+
+  /** A column, and where its values go on. */
+  private static final class Column {
+    private int kind;
+    private int width;
+    private int lowWidth;
+    private long least;
+    private long leastLow;
+    private long value;
+    private int next;
+    private int nextLow;
   }
 }
