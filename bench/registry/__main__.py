@@ -19,7 +19,7 @@ from typing import Any
 from bench.harness import program
 from bench.harness.process import cpu_seconds
 from bench.harness.server import ServerProcess
-from bench.registry import cluster, recovery
+from bench.registry import cluster, recovery, sockets
 from bench.registry.load import MAPS, PARTITIONS, Mode, begin_app, load_from_processes, output
 from bench.registry.master import master_process
 from shuffle_server.master.client import RegistryClient
@@ -40,9 +40,10 @@ class Parameters:
     rounds: int = 6  # of the log's cost
     operations: int = 1_000_000
     lookups: int = 50
-    workers: int = 10_000  # of the part `cluster`, as the next two
+    workers: int = 10_000  # of the parts `cluster` and `sockets`
     apps: int = 200
     outputs: int = 1_000_000
+    rate: int = 5000  # commits a second of the part `sockets`
 
 
 def _durable(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -145,10 +146,15 @@ def _cluster(parameters: Parameters, scratch: Path) -> dict[str, Any]:
     return cluster.measure(scratch, parameters.workers, parameters.apps, parameters.outputs)
 
 
+def _sockets(parameters: Parameters, scratch: Path) -> dict[str, Any]:
+    return sockets.measure(scratch, parameters.workers, parameters.rate, parameters.seconds)
+
+
 HELP = {
     "modes": "of each client, TASKSxBATCH",
     "cost_mode": "for the log's cost",
     "seconds": "of each run, after a second of warm-up",
+    "rate": "commits a second of `sockets`",
 }
 PARTS = {
     "grpc": _durable,
@@ -156,6 +162,7 @@ PARTS = {
     "recovery": _recovery,
     "lookup": _lookup,
     "cluster": _cluster,
+    "sockets": _sockets,
 }
 
 

@@ -26,6 +26,7 @@ SMALL = [
     "1",
 ]
 SMALL += ["--operations", "300", "--lookups", "2", "--workers", "30", "--apps", "2", "--outputs", "300"]
+SMALL += ["--rate", "100"]
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +79,14 @@ def test_a_large_cluster_is_measured_by_counts_and_processor_time(report: dict[s
     assert 0 < cluster["looked_at_per_place"] <= 24
     assert cluster["no_changes_bytes"] < cluster["list_bytes"]
     assert cluster["loss"]["tenth"]["outputs"] > cluster["loss"]["share"]["outputs"]
+
+
+def test_heartbeats_and_commits_go_over_sockets_at_the_rate_that_is_asked_for(
+    report: dict[str, dict[str, Any]],
+) -> None:
+    sockets = report["sockets"]
+    assert (sockets["workers"], sockets["connections"]) == (30, 30)
+    for call in (sockets["beats"], sockets["commits"]):
+        assert call["per_second"] > 0
+        assert 0 < call["p50_ms"] <= call["p99_ms"] <= call["max_ms"]
+    assert sockets["server_processors"] > 0

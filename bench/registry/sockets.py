@@ -1,0 +1,128 @@
+"""A master of thousands of workers on one processor: their heartbeats over real sockets, and commits beside them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from bench.harness.apart import at_once
+from bench.harness.process import cpu_seconds
+from bench.harness.server import ServerProcess
+from bench.registry.load import TIMEOUT, WARM_UP_S, begin_app, output
+from shuffle_api.values import WorkerInfo
+from shuffle_server.master.client import RegistryClient
+from shuffle_server.proto import registry_pb2 as pb
+from shuffle_server.proto import registry_pb2_grpc as rpc
+from shuffle_transport import messages
+from shuffle_transport.proto import flight_shuffle_pb2
+
+CONNECTIONS = 900  # below `--peer-max-connections`: a machine has no more sockets to one server by default
+CLIENTS, TASKS = 8, 8  # that commit
+PROCESSOR = ("taskset", "--cpu-list", "0")
+ROOM = 1 << 40
+
+
+def measure(scratch: Path, workers: int, commits: int, seconds: float) -> dict[str, Any]:
+    """Of so many workers, and commits a second; latencies count from when a call was due."""
+    with ServerProcess(scratch / "sockets", scratch / "server.log", role="master", prefix=PROCESSOR) as server:
+        epoch, interval = _join(server.control, workers)
+        cpu = cpu_seconds(server.pid)
+        work = [
+            ("beats", server.control, seconds, (workers, epoch, interval)),
+            ("commits", server.control, seconds, commits),
+        ]
+        beats, committed = at_once(_call, work, TIMEOUT + seconds)
+        spent = cpu_seconds(server.pid) - cpu
+    return {
+        "workers": workers,
+        "connections": min(CONNECTIONS, workers),
+        "beat_interval_s": interval,
+        "server_processors": round(spent / (seconds + WARM_UP_S), 2),
+        "beats": figures(beats, seconds),
+        "commits": figures(committed, seconds),
+    }
+
+
+def figures(latencies: list[float], seconds: float) -> dict[str, float]:
+    ordered = sorted(latencies)
+    at = {"p50_ms": 0.5, "p99_ms": 0.99, "max_ms": 1.0}
+    found = {
+        name: round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) for name, share in at.items()
+    }
+    return {"per_second": round(len(ordered) / seconds)} | found
+
+
+def _worker(number: int) -> str:
+    return f"w-{number:012x}"
+
+
+def _join(address: str, workers: int) -> tuple[int, float]:
+    """The master's epoch, and the interval of heartbeats when all have joined."""
+    with grpc.insecure_channel(address) as channel:
+        stub = rpc.ShuffleRegistryStub(channel)
+        for number in range(workers):
+            info = messages.worker_message(WorkerInfo(_worker(number), f"host-{number // 4}", 9111, ROOM, 1))
+            spoken = {"protocol": messages.PROTOCOL, "oldest": messages.PROTOCOL}
+            reply = stub.Join(pb.JoinRequest(worker=info, incarnation=1, **spoken), timeout=TIMEOUT)
+    return reply.epoch, reply.beat_seconds
+
+
+def _call(what: str, address: str, seconds: float, how: Any) -> list[float]:
+    return _beats(address, seconds, *how) if what == "beats" else _commits(address, seconds, how)
+
+
+def _beats(address: str, seconds: float, workers: int, epoch: int, interval: float) -> list[float]:
+    found: list[float] = []
+    with ExitStack() as stack:
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        channels = [
+            stack.enter_context(grpc.insecure_channel(address, options)) for _ in range(min(CONNECTIONS, workers))
+        ]
+        stubs = [rpc.ShuffleRegistryStub(channel) for channel in channels]
+        begin, calls = time.perf_counter(), []
+        for number in range(int((seconds + WARM_UP_S) * workers / interval)):
+            due = begin + number * interval / workers
+            time.sleep(max(0.0, due - time.perf_counter()))
+            worker = number % workers
+            identity = pb.Identity(epoch=epoch, worker=_worker(worker), incarnation=1)
+            status = flight_shuffle_pb2.WorkerStatus(worker=_worker(worker), open_pushes=number % 9)
+            call = stubs[worker % len(stubs)].Beat.future(
+                pb.BeatRequest(identity=identity, free_bytes=ROOM, status=status), timeout=TIMEOUT
+            )
+            if due >= begin + WARM_UP_S:
+                call.add_done_callback(lambda _, due=due: found.append(time.perf_counter() - due))
+            calls.append(call)
+        for call in calls:
+            call.result()
+    return found
+
+
+def _commits(address: str, seconds: float, rate: int) -> list[float]:
+    found: list[float] = []
+    worker, ids = begin_app(address, "bench", CLIENTS)
+    every = CLIENTS * TASKS / rate
+    begin = time.perf_counter()
+
+    def work(client: RegistryClient, shuffle: Any, task: int) -> None:
+        for number in range(int((seconds + WARM_UP_S) / every)):
+            due = begin + (number + task / TASKS) * every
+            time.sleep(max(0.0, due - time.perf_counter()))
+            client.commit(shuffle, output(number * TASKS + task, worker))
+            if due >= begin + WARM_UP_S:
+                found.append(time.perf_counter() - due)
+
+    with ExitStack() as stack:
+        threads = []
+        for id in ids:
+            client = stack.enter_context(closing(RegistryClient(address, timeout=TIMEOUT)))
+            threads += [threading.Thread(target=work, args=(client, id, task)) for task in range(TASKS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return found
