@@ -55,7 +55,7 @@ class Side:
         self._conf, self._directory = conf, directory
         self._drivers = 0
         self._driver: SparkDriver | None = None
-        self.heap_mib: float | None = None  # after the last run, while Spark keeps its shuffle
+        self.heap_mib: float | None = None  # when a run has ended, while Spark keeps its shuffle
 
     def driver(self) -> SparkDriver:
         if self._driver is None:

@@ -21,7 +21,11 @@ final class ColumnUnpacker {
   static final int SLACK = Long.BYTES;
 
   private static final int SHORT_TAIL = 64;
+
+  /** Rows that are filled before the next ones, column by column: those of some hundred bytes stay in the first cache. */
   private static final int STRIP = 128;
+
+  private static final int LEAST_COLUMN = 2;
   private static final int BITS = 7;
   private static final int LONGEST_HALF = 4;
 
@@ -116,6 +120,7 @@ final class ColumnUnpacker {
 
   /** Reads what goes before the values of each column, and finds these. */
   private void columns(int count) throws IOException {
+    check((long) LEAST_COLUMN * count <= end - at, "columns", count);
     if (columns.length < count) {
       columns = Arrays.copyOf(columns, count);
     }
