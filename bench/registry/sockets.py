@@ -6,7 +6,7 @@ import threading
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -21,6 +21,9 @@ from shuffle_server.proto import registry_pb2_grpc as rpc
 from shuffle_transport import messages
 from shuffle_transport.proto import flight_shuffle_pb2
 
+Timed: TypeAlias = tuple[list[float], float]
+"""The seconds that each call took, and all of them together."""
+
 CONNECTIONS = 900  # below `--peer-max-connections`: a machine has no more sockets to one server by default
 CLIENTS, TASKS = 8, 8  # that commit
 PROCESSOR = ("taskset", "--cpu-list", "0")
@@ -28,7 +31,7 @@ ROOM = 1 << 40
 
 
 def measure(scratch: Path, workers: int, commits: int, seconds: float) -> dict[str, Any]:
-    """Of so many workers, and commits a second; latencies count from when a call was due."""
+    """Of so many workers, and commits a second; latencies count from when a call was begun, however late that was."""
     with ServerProcess(scratch / "sockets", scratch / "server.log", role="master", prefix=PROCESSOR) as server:
         epoch, interval = _join(server.control, workers)
         cpu = cpu_seconds(server.pid)
@@ -42,9 +45,9 @@ def measure(scratch: Path, workers: int, commits: int, seconds: float) -> dict[s
         "workers": workers,
         "connections": min(CONNECTIONS, workers),
         "beat_interval_s": interval,
-        "server_processors": round(spent / (seconds + WARM_UP_S), 2),
-        "beats": figures(beats, seconds),
-        "commits": figures(committed, seconds),
+        "server_processors": round(spent / (WARM_UP_S + max(beats[1], committed[1])), 2),
+        "beats": figures(*beats),
+        "commits": figures(*committed),
     }
 
 
@@ -67,16 +70,17 @@ def _join(address: str, workers: int) -> tuple[int, float]:
         stub = rpc.ShuffleRegistryStub(channel)
         for number in range(workers):
             info = messages.worker_message(WorkerInfo(_worker(number), f"host-{number // 4}", 9111, ROOM, 1))
-            spoken = {"protocol": messages.PROTOCOL, "oldest": messages.PROTOCOL}
-            reply = stub.Join(pb.JoinRequest(worker=info, incarnation=1, **spoken), timeout=TIMEOUT)
+            spoken = messages.PROTOCOL
+            request = pb.JoinRequest(worker=info, incarnation=1, protocol=spoken, oldest=spoken)
+            reply = stub.Join(request, timeout=TIMEOUT)
     return reply.epoch, reply.beat_seconds
 
 
-def _call(what: str, address: str, seconds: float, how: Any) -> list[float]:
+def _call(what: str, address: str, seconds: float, how: Any) -> Timed:
     return _beats(address, seconds, *how) if what == "beats" else _commits(address, seconds, how)
 
 
-def _beats(address: str, seconds: float, workers: int, epoch: int, interval: float) -> list[float]:
+def _beats(address: str, seconds: float, workers: int, epoch: int, interval: float) -> Timed:
     found: list[float] = []
     with ExitStack() as stack:
         options = [("grpc.use_local_subchannel_pool", 1)]
@@ -88,21 +92,21 @@ def _beats(address: str, seconds: float, workers: int, epoch: int, interval: flo
         for number in range(int((seconds + WARM_UP_S) * workers / interval)):
             due = begin + number * interval / workers
             time.sleep(max(0.0, due - time.perf_counter()))
-            worker = number % workers
+            worker, sent = number % workers, time.perf_counter()
             identity = pb.Identity(epoch=epoch, worker=_worker(worker), incarnation=1)
             status = flight_shuffle_pb2.WorkerStatus(worker=_worker(worker), open_pushes=number % 9)
             call = stubs[worker % len(stubs)].Beat.future(
                 pb.BeatRequest(identity=identity, free_bytes=ROOM, status=status), timeout=TIMEOUT
             )
             if due >= begin + WARM_UP_S:
-                call.add_done_callback(lambda _, due=due: found.append(time.perf_counter() - due))
+                call.add_done_callback(lambda _, sent=sent: found.append(time.perf_counter() - sent))
             calls.append(call)
         for call in calls:
             call.result()
-    return found
+    return found, time.perf_counter() - begin - WARM_UP_S
 
 
-def _commits(address: str, seconds: float, rate: int) -> list[float]:
+def _commits(address: str, seconds: float, rate: int) -> Timed:
     found: list[float] = []
     worker, ids = begin_app(address, "bench", CLIENTS)
     every = CLIENTS * TASKS / rate
@@ -112,9 +116,10 @@ def _commits(address: str, seconds: float, rate: int) -> list[float]:
         for number in range(int((seconds + WARM_UP_S) / every)):
             due = begin + (number + task / TASKS) * every
             time.sleep(max(0.0, due - time.perf_counter()))
+            sent = time.perf_counter()
             client.commit(shuffle, output(number * TASKS + task, worker))
             if due >= begin + WARM_UP_S:
-                found.append(time.perf_counter() - due)
+                found.append(time.perf_counter() - sent)
 
     with ExitStack() as stack:
         threads = []
@@ -125,4 +130,4 @@ def _commits(address: str, seconds: float, rate: int) -> list[float]:
             thread.start()
         for thread in threads:
             thread.join()
-    return found
+    return found, time.perf_counter() - begin - WARM_UP_S
