@@ -112,7 +112,8 @@ public abstract class RowCodec implements AutoCloseable {
     return tried(length, compress(rows, length, packed, 0));
   }
 
-  private void room(int most) {
+  /** Makes room for so many bytes in {@link #packed}. */
+  final void room(int most) {
     if (packed.length < most || packed.length > KEPT && most <= KEPT) {
       packed = new byte[most];
     }
@@ -192,7 +193,7 @@ public abstract class RowCodec implements AutoCloseable {
   }
 
   /** Buffers that are not tried after a try that failed: one, then each time twice as many and one more, up to {@code most}. */
-  private static final class Untried {
+  static final class Untried {
     private final int most;
     private int last;
     private int left;
@@ -266,7 +267,6 @@ public abstract class RowCodec implements AutoCloseable {
     /** Bytes of a block there. */
     private final int blockSize;
 
-    private byte[] block;
     private int looked;
 
     private final LZ4Compressor compressor = LZ4Factory.fastestInstance().fastCompressor();
@@ -286,9 +286,8 @@ public abstract class RowCodec implements AutoCloseable {
 
     @Override
     int sizeInSpark(byte[] rows, int length) {
-      if (block == null) {
-        block = new byte[bound(blockSize)];
-      }
+      room(bound(Math.min(length, blockSize)));
+      byte[] block = packed();
       if (length <= blockSize) {
         return Math.min(length, compressor.compress(rows, 0, length, block, 0));
       }
