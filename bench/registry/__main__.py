@@ -20,7 +20,7 @@ from bench.harness import program
 from bench.harness.process import cpu_seconds
 from bench.harness.server import ServerProcess
 from bench.registry import cluster, recovery, sockets
-from bench.registry.load import MAPS, PARTITIONS, Mode, begin_app, load_from_processes, output
+from bench.registry.load import MAPS, PARTITIONS, Mode, begin_app, latencies_ms, load_from_processes, output, share_of
 from bench.registry.master import master_process
 from shuffle_server.master.client import RegistryClient
 from shuffle_transport import messages
@@ -69,16 +69,7 @@ def _run(parameters: Parameters, address: str, pid: int, mode: str) -> dict[str,
 
 
 def _figures(latencies: Sequence[float], seconds: float) -> dict[str, float]:
-    ordered = sorted(latencies)
-    return {
-        "commits_s": round(len(ordered) / seconds, 1),
-        **{name: round(1e3 * _at(ordered, share), 3) for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99))},
-        "max_ms": round(1e3 * ordered[-1], 3),
-    }
-
-
-def _at(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+    return {"commits_s": round(len(latencies) / seconds, 1), **latencies_ms(sorted(latencies))}
 
 
 def _log_cost(parameters: Parameters, scratch: Path) -> dict[str, Any]:
@@ -133,7 +124,7 @@ def _lookup(parameters: Parameters, scratch: Path) -> dict[str, Any]:
         "maps": len(found),
         "pages": pages,
         "first_page_p50_ms": round(1e3 * statistics.median(first), 2),
-        "first_page_p99_ms": round(1e3 * _at(sorted(first), 0.99), 2),
+        "first_page_p99_ms": round(1e3 * share_of(sorted(first), 0.99), 2),
         "all_pages_p50_ms": round(1e3 * statistics.median(whole), 2),
     }
 

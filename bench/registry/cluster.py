@@ -42,7 +42,7 @@ class Cell:
         self.random = random.Random(7)
         self.master = Master(directory, snapshot_every=1 << 60)
         self.membership = Membership(self.master, 60.0)
-        self.workers = [_worker(number) for number in range(workers)]
+        self.workers = [worker_of(number) for number in range(workers)]
         self.shuffles = [
             ShuffleId(f"app{app}", number, 1) for app in range(apps) for number in range(SHUFFLES_OF_AN_APP)
         ]
@@ -206,7 +206,8 @@ def _timed(calls: Iterable[object]) -> dict[str, float]:
     return {name: round(1e6 * spent[int(share * len(spent))], 1) for name, share in at.items()}
 
 
-def _worker(number: int) -> WorkerInfo:
+def worker_of(number: int) -> WorkerInfo:
+    """One of many, four at each host."""
     labels = (f"rack=r{number // WORKERS_OF_A_RACK}",)
     return WorkerInfo(f"w-{number:012x}", f"host-{number // WORKERS_OF_A_HOST}", 9111, ROOM, 1, labels)
 

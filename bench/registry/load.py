@@ -44,6 +44,17 @@ class Mode:
         return cls(int(tasks), int(batch))
 
 
+def latencies_ms(ordered: Sequence[float]) -> dict[str, float]:
+    """Of seconds, ascending."""
+    at = {"p50_ms": share_of(ordered, 0.5), "p99_ms": share_of(ordered, 0.99), "max_ms": ordered[-1]}
+    return {name: round(1e3 * seconds, 3) for name, seconds in at.items()}
+
+
+def share_of(ordered: Sequence[float], share: float) -> float:
+    """The value below which lies such a share of them."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
 def output(map_id: int, worker: str) -> MapOutput:
     """A map output such as a worker commits."""
     return MapOutput(MapAttempt(map_id, 0), worker, Totals(1000, 1 << 26, 1 << 27, 1 << 20, map_id))

@@ -13,8 +13,8 @@ import grpc
 from bench.harness.apart import at_once
 from bench.harness.process import cpu_seconds
 from bench.harness.server import ServerProcess
-from bench.registry.load import TIMEOUT, WARM_UP_S, begin_app, output
-from shuffle_api.values import WorkerInfo
+from bench.registry.cluster import ROOM, worker_of
+from bench.registry.load import TIMEOUT, WARM_UP_S, begin_app, latencies_ms, output
 from shuffle_server.master.client import RegistryClient
 from shuffle_server.proto import registry_pb2 as pb
 from shuffle_server.proto import registry_pb2_grpc as rpc
@@ -27,7 +27,6 @@ Timed: TypeAlias = tuple[list[float], float]
 CONNECTIONS = 900  # below `--peer-max-connections`: a machine has no more sockets to one server by default
 CLIENTS, TASKS = 8, 8  # that commit
 PROCESSOR = ("taskset", "--cpu-list", "0")
-ROOM = 1 << 40
 
 
 def measure(scratch: Path, workers: int, commits: int, seconds: float) -> dict[str, Any]:
@@ -46,22 +45,13 @@ def measure(scratch: Path, workers: int, commits: int, seconds: float) -> dict[s
         "connections": min(CONNECTIONS, workers),
         "beat_interval_s": interval,
         "server_processors": round(spent / (WARM_UP_S + max(beats[1], committed[1])), 2),
-        "beats": figures(*beats),
-        "commits": figures(*committed),
+        "beats": _figures(*beats),
+        "commits": _figures(*committed),
     }
 
 
-def figures(latencies: list[float], seconds: float) -> dict[str, float]:
-    ordered = sorted(latencies)
-    at = {"p50_ms": 0.5, "p99_ms": 0.99, "max_ms": 1.0}
-    found = {
-        name: round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 2) for name, share in at.items()
-    }
-    return {"per_second": round(len(ordered) / seconds)} | found
-
-
-def _worker(number: int) -> str:
-    return f"w-{number:012x}"
+def _figures(latencies: list[float], seconds: float) -> dict[str, float]:
+    return {"per_second": round(len(latencies) / seconds), **latencies_ms(sorted(latencies))}
 
 
 def _join(address: str, workers: int) -> tuple[int, float]:
@@ -69,7 +59,7 @@ def _join(address: str, workers: int) -> tuple[int, float]:
     with grpc.insecure_channel(address) as channel:
         stub = rpc.ShuffleRegistryStub(channel)
         for number in range(workers):
-            info = messages.worker_message(WorkerInfo(_worker(number), f"host-{number // 4}", 9111, ROOM, 1))
+            info = messages.worker_message(worker_of(number))
             spoken = messages.PROTOCOL
             request = pb.JoinRequest(worker=info, incarnation=1, protocol=spoken, oldest=spoken)
             reply = stub.Join(request, timeout=TIMEOUT)
@@ -92,10 +82,10 @@ def _beats(address: str, seconds: float, workers: int, epoch: int, interval: flo
         for number in range(int((seconds + WARM_UP_S) * workers / interval)):
             due = begin + number * interval / workers
             time.sleep(max(0.0, due - time.perf_counter()))
-            worker, sent = number % workers, time.perf_counter()
-            identity = pb.Identity(epoch=epoch, worker=_worker(worker), incarnation=1)
-            status = flight_shuffle_pb2.WorkerStatus(worker=_worker(worker), open_pushes=number % 9)
-            call = stubs[worker % len(stubs)].Beat.future(
+            id, sent = worker_of(number % workers).id, time.perf_counter()
+            identity = pb.Identity(epoch=epoch, worker=id, incarnation=1)
+            status = flight_shuffle_pb2.WorkerStatus(worker=id, open_pushes=number % 9)
+            call = stubs[number % workers % len(stubs)].Beat.future(
                 pb.BeatRequest(identity=identity, free_bytes=ROOM, status=status), timeout=TIMEOUT
             )
             if due >= begin + WARM_UP_S:
@@ -108,7 +98,7 @@ def _beats(address: str, seconds: float, workers: int, epoch: int, interval: flo
 
 def _commits(address: str, seconds: float, rate: int) -> Timed:
     found: list[float] = []
-    worker, ids = begin_app(address, "bench", CLIENTS)
+    holder, ids = begin_app(address, "bench", CLIENTS)
     every = CLIENTS * TASKS / rate
     begin = time.perf_counter()
 
@@ -117,7 +107,7 @@ def _commits(address: str, seconds: float, rate: int) -> Timed:
             due = begin + (number + task / TASKS) * every
             time.sleep(max(0.0, due - time.perf_counter()))
             sent = time.perf_counter()
-            client.commit(shuffle, output(number * TASKS + task, worker))
+            client.commit(shuffle, output(number * TASKS + task, holder))
             if due >= begin + WARM_UP_S:
                 found.append(time.perf_counter() - sent)
 

@@ -114,7 +114,7 @@ def test_forks_have_ratios_of_their_own() -> None:
 
 
 def suite(folder: Path, *work: str) -> tuple[dict[str, Any], str]:
-    """The report of a run with its input and scratch directory below a folder, and what it has shown."""
+    """Runs with input and scratch directory below a folder: the report, and what was shown."""
     command = [sys.executable, "-m", "bench.spark_suite", *work, f"--input={folder}", f"--scratch={folder}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1400, check=True)
     return json.loads(done.stdout), done.stderr
