@@ -27,6 +27,7 @@ LINES = {
             "-Dmockito.version=4.11.0",
             "-Dhadoop.version=3.3.4",
             "-Dderby.version=10.14.2.0",
+            "-Djackson.version=2.15.2",
         ),
     ),
 }
