@@ -1,9 +1,6 @@
 package org.apache.spark.shuffle.flight.rows;
 
-import java.io.ByteArrayInputStream;
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
-import java.lang.management.ThreadMXBean;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -21,7 +18,6 @@ import java.util.Random;
 final class RowBlockTimes {
   private static final int BLOCK = 128 << 10;
   private static final int BLOCKS = 64;
-  private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
   private static final String[] WORDS = {"furiously", "ironic", "deposits", "sleep", "quickly", "above", "the", "pending",
     "accounts", "carefully", "final", "requests", "haggle", "blithely", "regular", "theodolites", "nag", "express"};
 
@@ -96,8 +92,7 @@ final class RowBlockTimes {
     int[] fields = {7, 9, 4, 4, 3};
     Kind[] kinds = {RowBlockTimes::numbers, RowBlockTimes::orders, RowBlockTimes::hexRows, RowBlockTimes::texts,
       RowBlockTimes::shortTexts};
-    System.out.println("| rows | bytes | packed | write | packed | read | packed | ratio of reads |");
-    System.out.println("|---|---|---|---|---|---|---|---|");
+    System.out.println(RowTimes.HEAD);
     for (int turn = 0; turn < 2; turn++) { // the first one is the warm-up: all kinds have run when any is measured
       for (int kind = 0; kind < kinds.length; kind++) {
         String line = measured(names[kind], fields[kind], kinds[kind], turn == 0 ? rounds / 2 : rounds);
@@ -112,75 +107,13 @@ final class RowBlockTimes {
     List<byte[]> buffers = new ArrayList<>();
     Random random = new Random(1);
     long rows = 0;
-    long raw = 0;
     for (int i = 0; i < BLOCKS; i++) {
       RandomRows made = new RandomRows(fields);
-      int size = 0;
-      while (size < BLOCK) {
+      while (made.size() < BLOCK) {
         kind.add(made, rows++, random);
-        size = made.size();
       }
       buffers.add(made.toBytes());
-      raw += size;
     }
-    Way plain = new Way(buffers, null);
-    Way packed = new Way(buffers, new ColumnPacker(ColumnPacker.words(fields)));
-    for (int round = 0; round < rounds; round++) {
-      plain.run();
-      packed.run();
-    }
-    return String.format(Locale.ROOT, "| %s, %d B | %.2f | %.2f | %.1f | %.1f | %.1f | %.1f | %.2f |", name, raw / rows,
-        plain.bytes / (double) raw, packed.bytes / (double) raw, plain.write() / (double) rows,
-        packed.write() / (double) rows, plain.read() / (double) rows, packed.read() / (double) rows,
-        packed.read() / (double) plain.read());
-  }
-
-  /** Rows packed or not, and what that took. */
-  private static final class Way {
-    private final List<byte[]> buffers;
-    private final ColumnPacker packer;
-    private final List<Long> writes = new ArrayList<>();
-    private final List<Long> reads = new ArrayList<>();
-    private final RowBlockReader reader = new RowBlockReader();
-    private long bytes;
-
-    Way(List<byte[]> buffers, ColumnPacker packer) {
-      this.buffers = buffers;
-      this.packer = packer;
-    }
-
-    void run() throws IOException {
-      List<byte[]> blocks = new ArrayList<>();
-      long begin = THREADS.getCurrentThreadCpuTime();
-      try (RowBlockWriter writer = new RowBlockWriter(FuzzedBlock.codec("lz4"), FuzzedBlock.codec("lz4"), packer)) {
-        for (byte[] rows : buffers) {
-          writer.start(rows, rows.length);
-          byte[] target = new byte[writer.most()];
-          blocks.add(Arrays.copyOf(target, writer.make(target, 0)));
-          writer.lengthInSpark(true);
-        }
-      }
-      long written = THREADS.getCurrentThreadCpuTime();
-      bytes = 0;
-      for (byte[] block : blocks) {
-        bytes += block.length;
-        reader.next(new ByteArrayInputStream(block));
-      }
-      long end = THREADS.getCurrentThreadCpuTime();
-      writes.add(written - begin);
-      reads.add(end - written);
-    }
-
-    long write() {
-      return median(writes);
-    }
-
-    long read() {
-      return median(reads);
-    }
-
-    private static long median(List<Long> times) {
-      return times.stream().sorted().skip(times.size() / 2).findFirst().orElseThrow();
-    }
+    return RowTimes.of(ColumnPacker.words(fields), List.of(buffers), rounds).line(name);
   }
 }
