@@ -26,7 +26,7 @@ from shuffle_server.store.output_file import OutputFile, read_ranges
 from shuffle_server.store.paths import PARTIAL
 from shuffle_transport.checksum import crc32c
 
-SLICE_BYTES = 8 << 20  # that are read, ordered, and written at a time
+SLICE_BYTES = 16 << 20  # that are read, ordered, and written at a time
 SLICE_PARTITIONS = 500  # twice as many pieces are written in one call
 
 

@@ -20,7 +20,7 @@ from shuffle_server.store import page_cache
 from shuffle_server.store.device import MEMORY, Device, recognise
 from shuffle_server.store.directory import DataDirectory
 
-COMPACTED_BYTES = 512 << 20  # payload of one compacted file, which is in the page cache while it is made
+COMPACTED_BYTES = 1 << 30  # payload of one compacted file, which is in the page cache while it is made
 LEAST_BYTES = 4 << 20  # however little memory there is
 CATCH_UP_SECONDS = 0.5
 LEAST_SHARE = 1 / 16  # of a disk's bandwidth, for a compacted file that is being written
