@@ -7,9 +7,10 @@ import secrets
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 TIMEOUT = 30.0
 
@@ -21,6 +22,7 @@ class Namespace:
     name: str
     here: str
     there: str
+    near: str  # this machine's end of the link
 
     def run(self, *arguments: str) -> subprocess.Popen[str]:
         """A Python program on the other host; end it."""
@@ -31,6 +33,17 @@ class Namespace:
     def cut(self) -> None:
         """Its link goes down: nothing that it or its peers send arrives, and neither end gets a FIN or a reset."""
         _ip("-n", self.name, "link", "set", "far", "down")
+
+    def carried(self) -> int:
+        """Bytes that have gone over its link, in both directions together."""
+        statistics = Path("/sys/class/net") / self.near / "statistics"
+        return sum(int((statistics / name).read_text()) for name in ("rx_bytes", "tx_bytes"))
+
+    def limit(self, mbit: int) -> None:
+        """Its link takes so many Mbit/s in each direction (a token bucket)."""
+        bucket = f"root tbf rate {mbit}mbit burst 256kb latency 50ms".split()
+        _run("tc", "qdisc", "replace", "dev", self.near, *bucket)
+        _run("tc", "-n", self.name, "qdisc", "replace", "dev", "far", *bucket)
 
 
 def why_not() -> str:
@@ -50,7 +63,7 @@ def namespace() -> Iterator[Namespace]:
     tag = secrets.token_hex(3)
     name, near = f"shuffle-{tag}", f"fs{tag}"
     net = f"10.231.{os.getpid() % 256}"
-    made = Namespace(name, f"{net}.1", f"{net}.2")
+    made = Namespace(name, f"{net}.1", f"{net}.2", near)
     _ip("netns", "add", name)
     try:
         _ip("link", "add", near, "type", "veth", "peer", "name", "far", "netns", name)
@@ -67,5 +80,8 @@ def namespace() -> Iterator[Namespace]:
 
 
 def _ip(*words: str) -> None:
-    command: Sequence[str] = ("ip", *words)
+    _run("ip", *words)
+
+
+def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=TIMEOUT)

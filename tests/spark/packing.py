@@ -1,7 +1,7 @@
 """Processor time of packing the rows of real queries: ``python -m tests.spark.packing tpch --scale 1``
 
 The queries run through a server, and their map outputs are kept. Then one Java thread makes the blocks of these rows
-again, as Spark's codec alone would and packed by column, and reads both, in turn (`StoredRowTimes`); the table has what a
+again, with Spark's codec alone and packed by column, and reads both, in turn (`StoredRowTimes`). The table has what a
 row takes. The plugin's test classes must be there: ``scripts/jvm -q test-compile``.
 """
 

@@ -62,6 +62,7 @@ def adaptive_conf(advisory: str, broadcast: str) -> dict[str, str]:
         f"{adaptive}coalescePartitions.parallelismFirst": "false",
         f"{adaptive}skewJoin.skewedPartitionThresholdInBytes": advisory,
         f"{adaptive}skewJoin.skewedPartitionFactor": "1.5",
+        "spark.ui.retainedStages": "100000",  # whose bytes are asked for when a query has ended
     }
 
 

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark: a master and two workers, each a JVM. The workers have hosts of their own: 127.0.0.x.
+"""A standalone cluster of Spark: a master and two workers, each a JVM. The workers have hosts of their own.
 
 Spark starts a speculative copy on another host only, so `local-cluster`, whose workers share one, has none.
 """
@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyspark
@@ -23,31 +24,48 @@ MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 JOINED = re.compile(r"Successfully registered with master (\S+)")
 
 
-class Standalone:
-    """A context manager; ``url`` is for ``spark.master``. Each worker has one executor's cores."""
+LOOPBACK = {"127.0.0.1": (), "127.0.0.2": ()}
 
-    def __init__(self, directory: Path, *, cores: int) -> None:
+
+class Standalone:
+    """A context manager; ``url`` is for ``spark.master``. Each worker has so many cores and so much memory.
+
+    ``hosts`` are the workers' addresses, each with what goes before its command, to run it elsewhere; the master is at
+    the first one.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cores: int,
+        memory: str = "1g",
+        hosts: Mapping[str, Sequence[str]] = LOOPBACK,
+    ) -> None:
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
-            log = self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+            first, *_ = hosts
+            log = self._start("master", (), "master.Master", "--host", first, "--port", "0", "--webui-port", "0")
             self.url = self._await(log, MASTER)
-            size = ("--cores", str(cores), "--memory", "1g", "--webui-port", "0", "--work-dir", str(directory / "work"))
-            hosts = ("127.0.0.1", "127.0.0.2")
-            logs = [self._start(f"worker-{host}", "worker.Worker", "--host", host, *size, self.url) for host in hosts]
+            size = ("--cores", str(cores), "--memory", memory, "--webui-port", "0", "--work-dir", f"{directory}/work")
+            logs = [
+                self._start(f"worker-{host}", prefix, "worker.Worker", "--host", host, *size, self.url)
+                for host, prefix in hosts.items()
+            ]
             for log in logs:
                 self._await(log, JOINED)
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, name: str, main: str, *arguments: str) -> Path:
+    def _start(self, name: str, prefix: Sequence[str], main: str, *arguments: str) -> Path:
         log = self._directory / f"{name}.log"
         environment = os.environ | {"SPARK_LOCAL_DIRS": str(self._directory), "SPARK_DAEMON_MEMORY": "256m"}
         environment["PYTHONPATH"] = os.pathsep.join(map(str, SOURCE_ROOTS))  # of the executors' Python workers
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [SPARK_CLASS, f"org.apache.spark.deploy.{main}", *arguments],
+                [*prefix, str(SPARK_CLASS), f"org.apache.spark.deploy.{main}", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
