@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.spark.server import Server
+from tests.spark_suites.lines import line_of
 from tests.spark_suites.material import HERE, prepare
 from tests.spark_suites.outcomes import Difference, differences, failed, judge, outcomes, read_expected
 from tests.spark_suites.running import MODES, Runner
@@ -29,7 +30,7 @@ def main() -> int:
     ran: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory(dir=work) as scratch, Server(Path(scratch)) as server:
         runner = Runner(work, material, server.control, given.limit)
-        for name in given.suite or every_suite():
+        for name in given.suite or every_suite(given.spark):
             suite = PACKAGE + name.removeprefix(PACKAGE)
             for mode in given.modes.split(","):
                 found += compare(runner, suite, mode, given.test)
@@ -37,9 +38,10 @@ def main() -> int:
     return report(*judge(found, ran, expected), len(found))
 
 
-def every_suite() -> list[str]:
+def every_suite(version: str) -> list[str]:
     lines = (HERE / "suites.txt").read_text().splitlines()
-    return [line for line in lines if not line.startswith("#")]
+    names = line_of(version).names
+    return [names.get(line, line) for line in lines if not line.startswith("#")]
 
 
 def arguments() -> argparse.Namespace:

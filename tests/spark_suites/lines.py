@@ -1,14 +1,17 @@
 """The versions of Spark whose suites can be run, and with which libraries their test jars go."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of Spark: its Scala, and the properties of pom.xml that differ from those of the newest."""
+    """A line of Spark: its Scala, the properties of pom.xml that differ from those of the newest, and what suites of
+    suites.txt are called there."""
 
     scala: str
     properties: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 LINES = {
@@ -29,6 +32,7 @@ LINES = {
             "-Dderby.version=10.14.2.0",
             "-Djackson.version=2.15.2",
         ),
+        {"ShuffleNettyAutoSuite": "ShuffleNettySuite"},
     ),
 }
 
