@@ -13,6 +13,7 @@ HEADER = struct.Struct(">3sBii")
 PACKED = 0x10
 STORED, LZ4, ZSTD = range(3)
 FRAME, DIFFERENCES, HALVES = range(3)
+IN_HALF_BYTES, MOST_SYMBOLS = 0x10, 16
 WORD, MASK = 8, (1 << 64) - 1
 
 
@@ -104,10 +105,27 @@ class _Packed:
         data = self.take(count * width)
         return [int.from_bytes(data[i * width : (i + 1) * width], "little") for i in range(count)]
 
+    def symbols(self, count: int) -> bytes:
+        """So many bytes that are written as half bytes."""
+        among = self.take(self.byte())
+        halves = [half for byte in self.take(count // 2) for half in (byte & 0xF, byte >> 4)]
+        if not 0 < len(among) <= MOST_SYMBOLS or max(halves) >= len(among):
+            raise ValueError(f"{len(among)} symbols, half bytes up to {max(halves)}")
+        return bytes(among[half] for half in halves)
+
+    def lengths(self, rows: int) -> tuple[list[int], bool]:
+        """The words of variable parts, and whether these are half bytes."""
+        first_byte = self.byte()
+        if first_byte & ~IN_HALF_BYTES > 4:
+            raise ValueError(f"lengths of variable parts of kind {first_byte}")
+        return self._values(FRAME, first_byte & 0xF, rows), bool(first_byte & IN_HALF_BYTES)
+
     def column(self, rows: int) -> list[int]:
         """Values of 64 bits without a sign."""
         first_byte = self.byte()
-        kind, width = first_byte >> 4, first_byte & 0xF
+        return self._values(first_byte >> 4, first_byte & 0xF, rows)
+
+    def _values(self, kind: int, width: int, rows: int) -> list[int]:
         if width > (4 if kind == HALVES else 8):
             raise ValueError(f"a width of {width}")
         if kind == FRAME:
@@ -132,8 +150,10 @@ def unpacked(data: bytes, raw_length: int) -> list[bytes]:
     count, words = packed.number(), packed.number()
     if count * (4 + WORD * words) > raw_length:
         raise ValueError(f"{count} rows of {words} words are more than {raw_length} bytes")
-    tails = packed.column(count)
+    tails, in_half_bytes = packed.lengths(count)
     columns = [packed.column(count) for _ in range(words)]
+    if in_half_bytes:
+        packed = _Packed(packed.symbols(sum(tails) * WORD) + packed.take(packed.rest()))
     if sum(tails) * WORD != packed.rest() or count * (4 + WORD * words) + packed.rest() != raw_length:
         raise ValueError(f"variable parts of {sum(tails)} words, {packed.rest()} bytes are left")
     fixed = struct.Struct(f"={words}Q")

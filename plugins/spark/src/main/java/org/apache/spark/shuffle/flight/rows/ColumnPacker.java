@@ -8,7 +8,7 @@ import java.nio.ByteOrder;
 
 /**
  * Packs a buffer of rows by column: each word of the rows' fixed part becomes a run of values in as few bytes as they need,
- * behind one another, and then come the variable parts as they are. docs/protocol.md has the bytes; {@link ColumnUnpacker}
+ * behind one another, and then come the variable parts, as they are or as {@link HalfBytes}. docs/protocol.md has the bytes; {@link ColumnUnpacker}
  * makes the rows again. One thread at a time.
  *
  * <p>Rows are words: null bits, a word for each field. A codec looks for repeats in them where there is arithmetic: numbers
@@ -31,6 +31,9 @@ public final class ColumnPacker {
   static final int DIFFERENCES = 1;
   static final int HALVES = 2;
 
+  /** In the first byte of the lengths of the variable parts: these are half bytes. */
+  static final int IN_HALF_BYTES = 1 << 4;
+
   static final int HALF = 32;
   static final long LOW_HALF = 0xffffffffL;
 
@@ -40,6 +43,11 @@ public final class ColumnPacker {
   /** Values that show whether other ways than a frame can win. */
   private static final int SAMPLE = 16;
 
+  /** Of the variable parts of so many rows, up to so many bytes each show whether half bytes may do. */
+  private static final int SAMPLED_TAILS = 8;
+
+  private static final int SAMPLED_BYTES = 64;
+
   /** The most bytes before the values of a column: two of kinds and two numbers. */
   private static final int COLUMN_HEADER = 2 + 2 * Numbers.LONGEST;
 
@@ -47,6 +55,7 @@ public final class ColumnPacker {
   private int[] at = new int[0];
   private long[] values = new long[0];
   private byte[] packed = new byte[0];
+  private final HalfBytes halfBytes = new HalfBytes();
   private int rows;
   private long leastHigh;
   private long leastLow;
@@ -93,19 +102,28 @@ public final class ColumnPacker {
     }
     int limit = length - length / LEAST_GAIN;
     int tails = length - rows * (LENGTH_BYTES + Long.BYTES * words);
-    if (rows < 2 || tails > limit) {
+    boolean halves = tails > 0 && rows > 1 && fewSymbols(buffer);
+    int kept = halves ? halfBytes.size(tails) : tails;
+    if (rows < 2 || kept > limit) {
       return rows < 2 ? ALONE : 0;
     }
-    int end = Numbers.put(packed, 0, rows);
-    end = Numbers.put(packed, end, words);
-    end = tailLengths(buffer, end);
+    int lengths = Numbers.put(packed, Numbers.put(packed, 0, rows), words);
+    int end = tailLengths(buffer, lengths);
     for (int word = 0; word < words; word++) {
       end = column(buffer, Long.BYTES * word, end);
-      if (end > limit - tails) {
+      if (end > limit - kept) {
         return 0;
       }
     }
-    return tails == 0 ? end : tails(buffer, end);
+    if (tails == 0) {
+      return end;
+    }
+    int all = halves ? halfTails(buffer, end) : -1;
+    if (all >= 0) {
+      packed[lengths] |= IN_HALF_BYTES;
+      return all;
+    }
+    return end > limit - tails ? 0 : tails(buffer, end);
   }
 
   /** What {@link #pack} has made. It is written over by the next call. */
@@ -149,11 +167,48 @@ public final class ColumnPacker {
     return frame(end, least, width(most - least));
   }
 
+  /** Whether some of the variable parts have so few different bytes that half of one may do for each. */
+  private boolean fewSymbols(byte[] buffer) {
+    halfBytes.clear();
+    int step = Math.max(1, rows / SAMPLED_TAILS);
+    for (int row = 0; row < rows; row += step) {
+      if (!halfBytes.learn(buffer, at[row] + Long.BYTES * words, Math.min(tailLength(buffer, row), SAMPLED_BYTES))) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private int tailLength(byte[] buffer, int row) {
+    return (int) LENGTH.get(buffer, at[row] - LENGTH_BYTES) - Long.BYTES * words;
+  }
+
+  /** Writes the variable parts as half bytes; the end of them, or -1: they have too many different bytes. */
+  private int halfTails(byte[] buffer, int end) {
+    int fixed = Long.BYTES * words;
+    int begin = end + 1 + HalfBytes.MOST_SYMBOLS;
+    int next = begin;
+    for (int row = 0; row < rows; row++) {
+      int length = tailLength(buffer, row);
+      int after = halfBytes.put(buffer, at[row] + fixed, length, packed, next);
+      if (after < 0) {
+        if (!halfBytes.learn(buffer, at[row] + fixed, length)) {
+          return -1;
+        }
+        after = halfBytes.put(buffer, at[row] + fixed, length, packed, next);
+      }
+      next = after;
+    }
+    int table = halfBytes.putTable(packed, end);
+    System.arraycopy(packed, begin, packed, table, next - begin);
+    return table + next - begin;
+  }
+
   private int tails(byte[] buffer, int end) {
     int fixed = Long.BYTES * words;
     int next = end;
     for (int row = 0; row < rows; row++) {
-      int length = (int) LENGTH.get(buffer, at[row] - LENGTH_BYTES) - fixed;
+      int length = tailLength(buffer, row);
       System.arraycopy(buffer, at[row] + fixed, packed, next, length);
       next += length;
     }

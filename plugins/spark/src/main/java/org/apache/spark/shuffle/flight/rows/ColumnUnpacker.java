@@ -4,6 +4,7 @@ import static org.apache.spark.shuffle.flight.rows.ColumnPacker.DIFFERENCES;
 import static org.apache.spark.shuffle.flight.rows.ColumnPacker.FRAME;
 import static org.apache.spark.shuffle.flight.rows.ColumnPacker.HALF;
 import static org.apache.spark.shuffle.flight.rows.ColumnPacker.HALVES;
+import static org.apache.spark.shuffle.flight.rows.ColumnPacker.IN_HALF_BYTES;
 import static org.apache.spark.shuffle.flight.rows.ColumnPacker.LENGTH;
 import static org.apache.spark.shuffle.flight.rows.ColumnPacker.LITTLE;
 import static org.apache.spark.shuffle.flight.rows.ColumnPacker.WORD;
@@ -35,6 +36,8 @@ final class ColumnUnpacker {
   private int at;
   private int end;
   private int rows;
+  private boolean halves;
+  private int[] pairs;
 
   /**
    * @param packed with {@link #SLACK} bytes behind the first {@code length}
@@ -53,14 +56,21 @@ final class ColumnUnpacker {
     int fixed = (int) words * Long.BYTES;
     int tails = rowLengths(fixed, rawLength);
     columns((int) words);
-    check(end - at == tails, "bytes of variable parts", tails);
+    int stored = tails;
+    if (halves) {
+      symbols();
+      stored = tails / 2;
+    }
+    check(end - at == stored, "bytes of variable parts", stored);
     for (int from = 0; from < rows; from += STRIP) {
       int to = Math.min(rows, from + STRIP);
       lengths(target, from, to);
       for (int number = 0; number < words; number++) {
         fill(target, number, from, to);
       }
-      if (tails > 0) {
+      if (halves) {
+        halfTails(target, fixed, from, to);
+      } else if (tails > 0) {
         tails(target, fixed, from, to);
       }
     }
@@ -74,7 +84,9 @@ final class ColumnUnpacker {
 
   /** Finds where the rows begin, when their lengths are right; the bytes of all variable parts. */
   private int rowLengths(int fixed, int rawLength) throws IOException {
-    int kind = next();
+    int first = next();
+    halves = (first & IN_HALF_BYTES) != 0;
+    int kind = first & ~IN_HALF_BYTES;
     check(kind <= LONGEST_HALF, "bytes of each row's length, or another kind of them", kind);
     long least = Numbers.signed(number());
     check(least >= 0 && least <= rawLength / Long.BYTES, "words at least in a variable part", least);
@@ -116,6 +128,44 @@ final class ColumnUnpacker {
       next += length;
     }
     at = next;
+  }
+
+  /** Reads which bytes the half bytes of variable parts stand for, by pairs. */
+  private void symbols() throws IOException {
+    int count = next();
+    check(count > 0 && count <= HalfBytes.MOST_SYMBOLS && count <= end - at, "different bytes of variable parts", count);
+    if (pairs == null) {
+      pairs = new int[1 << Byte.SIZE];
+    }
+    Arrays.fill(pairs, -1);
+    for (int high = 0; high < count; high++) {
+      for (int low = 0; low < count; low++) {
+        pairs[high << HalfBytes.BITS | low] = source[at + low] & 0xff | (source[at + high] & 0xff) << Byte.SIZE;
+      }
+    }
+    at += count;
+  }
+
+  private void halfTails(byte[] target, int fixed, int from, int to) throws IOException {
+    int next = at;
+    int all = 0;
+    for (int row = from; row < to; row++) {
+      int tail = rowsAt[row + 1] - LENGTH_BYTES;
+      for (int word = rowsAt[row] + fixed; word < tail; word += HalfBytes.STEP) {
+        int first = pairs[source[next] & 0xff];
+        int second = pairs[source[next + 1] & 0xff];
+        int third = pairs[source[next + 2] & 0xff];
+        int fourth = pairs[source[next + 3] & 0xff];
+        all |= first | second | third | fourth;
+        LITTLE.set(target, word, (long) (second << Short.SIZE | first) & 0xffffffffL
+            | (long) (fourth << Short.SIZE | third) << Integer.SIZE);
+        next += HalfBytes.STEP / 2;
+      }
+    }
+    at = next;
+    if (all < 0) {
+      throw RowCodec.malformed("half bytes of its variable parts stand for nothing");
+    }
   }
 
   /** Reads what goes before the values of each column, and finds these. */

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Random;
 import java.util.function.LongUnaryOperator;
@@ -110,6 +111,58 @@ class ColumnPackerTest {
     assertEquals(0, new ColumnPacker(2).pack(texts.toBytes(), texts.toBytes().length), "hardly shorter");
     byte[] wrong = column(row -> 0);
     assertEquals(0, new ColumnPacker(3).pack(wrong, wrong.length), "rows of fewer words");
+  }
+
+  /** Rows of one text each, whose bytes are among {@code symbols}; those of the last row are others if it is said so. */
+  private static byte[] texts(String symbols, String last) {
+    Random random = new Random(5);
+    RandomRows rows = new RandomRows(1);
+    for (int row = 0; row < ROWS; row++) {
+      byte[] text = new byte[8 * (1 + random.nextInt(8))];
+      String among = row == ROWS - 1 ? last : symbols;
+      for (int i = 0; i < text.length; i++) {
+        text[i] = (byte) among.charAt(random.nextInt(among.length()));
+      }
+      rows.addWithTail(text, 16L << 32 | text.length);
+    }
+    return rows.toBytes();
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"0123456789abcdef", "0123456789-:. ", "x", "\u0080\u00ff\u0000"})
+  void textsOfFewSymbolsTakeHalfAByteForEach(String symbols) throws IOException {
+    for (String last : new String[] {symbols, symbols.substring(1) + "#"}) { // the table grows in the last row
+      byte[] raw = texts(symbols, last.isEmpty() ? symbols : last);
+      byte[] packed = packed(raw, 2);
+      assertArrayEquals(raw, unpacked(packed, raw.length));
+      boolean half = symbols.length() < HalfBytes.MOST_SYMBOLS || last.equals(symbols);
+      int tails = raw.length - ROWS * (4 + 16);
+      int beside = packed.length - (half ? tails / 2 : tails);
+      assertTrue(beside > 0 && beside < 2 * ROWS + 40, symbols + ", " + last + ": " + beside);
+    }
+  }
+
+  @Test
+  void textsOfMoreSymbolsStayAsTheyAre() throws IOException {
+    byte[] raw = texts("0123456789abcdefg", "0");
+    byte[] packed = packed(raw, 2);
+    assertArrayEquals(raw, unpacked(packed, raw.length));
+    assertTrue(packed.length > raw.length - ROWS * (4 + 16), "nothing is half a byte");
+  }
+
+  @Test
+  void halfBytesThatStandForNothingAreAnError() throws IOException {
+    // two rows of one word and a variable part of one word, half bytes; the table, then four bytes a row
+    byte[] right = bytes(2, 1, 0x10, 2, 0, 6, 2, 'a', 'b', 0x10, 0, 0, 0x11, 1, 1, 1, 1);
+    byte[] rows = unpacked(right, 40);
+    assertEquals("abaaaabb", new String(rows, 12, 8, StandardCharsets.US_ASCII));
+    assertEquals("babababa", new String(rows, 32, 8, StandardCharsets.US_ASCII));
+    for (int[] change : new int[][] {{6, 0}, {6, 17}, {6, 1}, {6, 3}, {9, 2}, {16, 0x20}, {2, 0}, {2, 0x30}}) {
+      byte[] wrong = right.clone();
+      wrong[change[0]] = (byte) change[1];
+      IOException found = assertThrows(IOException.class, () -> unpacked(wrong, 40), Arrays.toString(change));
+      assertTrue(found.getMessage().contains("malformed"));
+    }
   }
 
   @Test

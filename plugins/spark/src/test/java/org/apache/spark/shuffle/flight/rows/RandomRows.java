@@ -9,7 +9,11 @@ import java.util.Random;
 final class RandomRows {
   private static final int KINDS = 9;
 
+  /** Of texts, at most: more than are written as half bytes. */
+  private static final int LETTERS = 24;
+
   private final int fields;
+  private int letters = 4;
   private final ByteArrayOutputStream bytes = new ByteArrayOutputStream();
 
   RandomRows(int fields) {
@@ -22,6 +26,7 @@ final class RandomRows {
     Random random = new Random(seed);
     int[] kinds = random.ints(fields, 0, KINDS).toArray();
     boolean nulls = random.nextBoolean();
+    rows.letters = 1 + random.nextInt(LETTERS);
     long number = 0;
     while (number == 0 || rows.bytes.size() < length && number < 20_000) {
       rows.addRandom(kinds, nulls, number++, random);
@@ -53,7 +58,7 @@ final class RandomRows {
           byte[] text = new byte[tail.length + (size + 7) / 8 * 8];
           System.arraycopy(tail, 0, text, 0, tail.length);
           for (int i = 0; i < size; i++) {
-            text[tail.length + i] = (byte) ('a' + random.nextInt(4));
+            text[tail.length + i] = (byte) ('a' + random.nextInt(letters));
           }
           tail = text;
         }
