@@ -12,7 +12,7 @@ import numpy as np
 from shuffle_api.ids import MapAttempt, ShuffleId
 from shuffle_api.values import Totals
 from shuffle_server.store.compacted_file import COMPACTED_ROW, NUMBER
-from shuffle_server.store.compacted_writer import SLICE_BYTES, CompactionInput
+from shuffle_server.store.compacted_writer import CompactionInput, slice_bytes
 from shuffle_server.store.compaction_model import CompactionModel
 from shuffle_server.store.device import Device
 from shuffle_server.store.directory import WriteLoad
@@ -128,8 +128,9 @@ def write_compacted(
 ) -> SimulatedCompactedFile:
     """In the place of the product's function, which copies bytes."""
     file = SimulatedCompactedFile(home, shuffle, sources)
-    for at in range(0, file.payload, SLICE_BYTES):
-        written(min(SLICE_BYTES, file.payload - at))
+    step = slice_bytes(file.payload)
+    for at in range(0, file.payload, step):
+        written(min(step, file.payload - at))
     home.entered(file)
     return file
 

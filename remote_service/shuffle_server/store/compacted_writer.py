@@ -26,7 +26,8 @@ from shuffle_server.store.output_file import OutputFile, read_ranges
 from shuffle_server.store.paths import PARTIAL
 from shuffle_transport.checksum import crc32c
 
-SLICE_BYTES = 16 << 20  # that are read, ordered, and written at a time
+SLICE_BYTES = 8 << 20  # that are read, ordered, and written at a time, or more:
+MOST_SLICES = 64  # of a file; of an output that the page cache does not hold, a piece is read for each
 SLICE_PARTITIONS = 500  # twice as many pieces are written in one call
 
 
@@ -134,11 +135,17 @@ def _layout(rows: np.ndarray) -> Layout:
     return Layout(partitions, starts, firsts, np.array(checksums, np.uint32))
 
 
+def slice_bytes(payload: int) -> int:
+    """Of a compacted file with so many bytes, how many are copied at a time."""
+    return max(SLICE_BYTES, payload // MOST_SLICES)
+
+
 def _slices(layout: Layout) -> Iterator[tuple[int, int]]:
     """Neighbouring partitions to copy at a time; a large one is alone."""
     low, count = 0, len(layout.partitions)
+    step = slice_bytes(int(layout.starts[-1]))
     while low < count:
-        high = int(np.searchsorted(layout.starts, layout.starts[low] + SLICE_BYTES, "right")) - 1
+        high = int(np.searchsorted(layout.starts, layout.starts[low] + step, "right")) - 1
         high = min(max(high, low + 1), low + SLICE_PARTITIONS, count)
         yield low, high
         low = high

@@ -31,7 +31,8 @@ from shuffle_server.store.paths import StorePaths, shuffle_of
 from shuffle_server.store.statistics import DiskSpace, disk_space
 from shuffle_transport.files import make_private
 
-RATE_SECONDS = 2.0  # in which two thirds of a change of a rate show
+RATE_SECONDS = 5.0  # in which two thirds of a change of a rate show: writers that wait for the disk pause for a second
+LEAST_RATE_SECONDS = 0.1  # that a rate is of
 PROBE_BYTES = 4096  # a block of most file systems: less may fit into a full one
 
 log = logging.getLogger(__name__)
@@ -52,12 +53,15 @@ class WriteLoad:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rate, self._at = 0.0, time.monotonic()
+        self._rate, self._at, self._since = 0.0, -math.inf, -math.inf
         self.count = 0
 
     def begun(self) -> None:
         """One more is being written."""
         with self._lock:
+            now = time.monotonic()
+            if not self.count and now > self._at + RATE_SECONDS:
+                self._rate, self._at, self._since = 0.0, now, now
             self.count += 1
 
     def ended(self, size: int) -> None:
@@ -67,9 +71,10 @@ class WriteLoad:
             self._rate = self._now() + size / RATE_SECONDS
 
     def rate(self) -> float:
-        """Bytes a second, of late."""
+        """Bytes a second, of late, or since the first one after a pause."""
         with self._lock:
-            return self._now()
+            rate = self._now()
+            return rate / -math.expm1(-max(LEAST_RATE_SECONDS, self._at - self._since) / RATE_SECONDS)
 
     def _now(self) -> float:
         now = time.monotonic()
