@@ -130,7 +130,7 @@ final class ColumnUnpacker {
     at = next;
   }
 
-  /** Reads which bytes the half bytes of variable parts stand for, by pairs. */
+  /** Reads the table of half bytes: the two bytes for each byte of two of them. */
   private void symbols() throws IOException {
     int count = next();
     check(count > 0 && count <= HalfBytes.MOST_SYMBOLS && count <= end - at, "different bytes of variable parts", count);
@@ -164,7 +164,7 @@ final class ColumnUnpacker {
     }
     at = next;
     if (all < 0) {
-      throw RowCodec.malformed("half bytes of its variable parts stand for nothing");
+      throw RowCodec.malformed("half bytes of its variable parts are not in their table");
     }
   }
 

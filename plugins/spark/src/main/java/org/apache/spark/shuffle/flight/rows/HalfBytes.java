@@ -21,7 +21,7 @@ final class HalfBytes {
   private static final VarHandle INT = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
   private static final int VALUES = 1 << Byte.SIZE;
 
-  /** What stands for a value that is not in the table: beyond the {@link #STEP} half bytes, wherever it is moved. */
+  /** The place of a value that is not in the table: beyond the {@link #STEP} half bytes, wherever it is moved. */
   private static final long UNKNOWN = 1L << Integer.SIZE;
 
   private final long[] places = new long[VALUES];

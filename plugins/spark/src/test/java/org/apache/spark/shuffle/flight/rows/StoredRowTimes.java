@@ -53,7 +53,7 @@ final class StoredRowTimes {
     }
   }
 
-  /** The rows of a shuffle whose blocks are packed, as they were before that. */
+  /** The rows of a shuffle of packed blocks, unpacked. */
   private static final class StoredShuffle {
     private final List<List<byte[]>> outputs = new ArrayList<>();
     private int words;
