@@ -100,12 +100,15 @@ public final class ColumnPacker {
     if (!find(buffer, length)) {
       return 0;
     }
+    if (rows < 2) {
+      return ALONE;
+    }
     int limit = length - length / LEAST_GAIN;
     int tails = length - rows * (LENGTH_BYTES + Long.BYTES * words);
-    boolean halves = tails > 0 && rows > 1 && fewSymbols(buffer);
-    int kept = halves ? halfBytes.size(tails) : tails;
-    if (rows < 2 || kept > limit) {
-      return rows < 2 ? ALONE : 0;
+    boolean halves = HalfBytes.size(tails) < tails && fewSymbols(buffer);
+    int kept = halves ? HalfBytes.size(tails) : tails;
+    if (kept > limit) {
+      return 0;
     }
     int lengths = Numbers.put(packed, Numbers.put(packed, 0, rows), words);
     int end = tailLengths(buffer, lengths);

@@ -7,8 +7,7 @@ import java.util.Arrays;
 
 /**
  * Writes bytes of at most {@link #MOST_SYMBOLS} values, such as digits and hexadecimal characters, as half bytes: each is a
- * place in a table of these values. Four numbers in eight, or a codec's search for repeats in random ones, find no more.
- * One thread at a time.
+ * place in a table of these values. A codec that looks for repeats finds next to none in random ones. One thread at a time.
  */
 final class HalfBytes {
   static final int MOST_SYMBOLS = 16;
@@ -49,8 +48,8 @@ final class HalfBytes {
     return true;
   }
 
-  /** Bytes of the table and of {@code length} bytes as half bytes. */
-  int size(int length) {
+  /** The most bytes of a table and of {@code length} bytes as half bytes. */
+  static int size(int length) {
     return 1 + MOST_SYMBOLS + length / 2;
   }
 
@@ -79,6 +78,6 @@ final class HalfBytes {
       INT.set(target, next, (int) made);
       next += STEP / 2;
     }
-    return all < UNKNOWN && all >= 0 ? next : -1;
+    return all < UNKNOWN ? next : -1;
   }
 }

@@ -151,6 +151,14 @@ class ColumnPackerTest {
   }
 
   @Test
+  void shortTextsStayAsTheyAre() throws IOException {
+    byte[] raw = new RandomRows(1).addWithTail(new byte[16], 1).addWithTail(new byte[16], 1).toBytes();
+    byte[] packed = packed(raw, 2);
+    assertArrayEquals(raw, unpacked(packed, raw.length));
+    assertEquals(32, packed.length - (2 + 2 + 2 * 2), "the table of half bytes would take as much as it saves");
+  }
+
+  @Test
   void halfBytesThatStandForNothingAreAnError() throws IOException {
     // two rows of one word and a variable part of one word, half bytes; the table, then four bytes a row
     byte[] right = bytes(2, 1, 0x10, 2, 0, 6, 2, 'a', 'b', 0x10, 0, 0, 0x11, 1, 1, 1, 1);
