@@ -33,6 +33,7 @@ class RelayPushTest {
   private static final Duration LONG = Duration.ofSeconds(60);
   private static final int PARTITIONS = 2;
   private static final int TAIL = 1000;
+  private static final int LETTERS = 20; // more than are written as half bytes
   private static final int INITIAL_CREDIT = 1 << 20;
   private static final SparkConf SPARK = new SparkConf(false);
   private static final FlightConf CONF =
@@ -43,7 +44,9 @@ class RelayPushTest {
   private static UnsafeRow row() {
     ByteBuffer bytes = ByteBuffer.allocate(16 + TAIL).order(ByteOrder.nativeOrder());
     bytes.putLong(0).putLong(16L << 32 | TAIL);
-    Arrays.fill(bytes.array(), 16, 16 + TAIL, (byte) 'x');
+    for (int i = 0; i < TAIL; i++) {
+      bytes.put((byte) ('a' + i % LETTERS));
+    }
     UnsafeRow row = new UnsafeRow(1);
     row.pointTo(bytes.array(), Platform.BYTE_ARRAY_OFFSET, bytes.capacity());
     return row;
