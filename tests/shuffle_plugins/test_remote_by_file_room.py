@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness.cluster import wait_until
 from bench.harness.server import ServerProcess
 from shuffle_api.columnar import HashPartitioner
 from shuffle_api.errors import QuotaExceeded, StorageFull
@@ -63,7 +64,7 @@ def test_the_floor_and_the_quota_hold_while_a_lent_file_is_written(tmp_path: Pat
                 write(plugin, handle, 0, batches=12)  # the floor before the quota
             space = os.statvfs(disk)
             assert space.f_bfree >= 0.6 * space.f_blocks
-            assert len(output_files(server.data_dir)) == 2
+            wait_until(lambda: len(output_files(server.data_dir)) == 2, "the files of refused outputs go")
 
 
 def test_a_writer_keeps_no_rows_of_what_it_has_written_to_a_file(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def back(scene: Scene, server: Server) -> None:
         except DidNotStart as failed:
             scene.may_lose |= server.name.startswith("worker")  # it may be given up before it is back
             registry = server.directories[0] / "master"
-            if scene.may_end_run and str(registry) in str(failed):
+            if scene.may_end_run and registry.exists() and str(registry) in str(failed):
                 registry.rename(registry.with_name(f"damaged-{time.monotonic_ns()}"))
                 anew = True
             elif scene.may_end_run and str(journals := server.directories[0] / "journals") in str(failed):
