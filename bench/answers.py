@@ -6,6 +6,7 @@ status is 1 if an answer differs, or the server has a file of a shuffle left, or
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,6 +40,10 @@ class Suite:
     null_order: str = "nulls_last"
     dialect: Mapping[str, str] = field(default_factory=dict)
 
+    def chosen(self, numbers: str | None) -> Sequence[int]:
+        """Its queries with numbers such as ``1-5,9``; None: all."""
+        return program.numbers(numbers) if numbers else self.queries
+
 
 def _generate_tpch(directory: Path, scale: float) -> Path:
     return once(directory, lambda part: tpch.generate(part, scale))
@@ -48,6 +53,21 @@ SUITES = {
     "tpch": Suite(range(1, 23), lambda _: tpch.TABLES, _generate_tpch, lambda _, number: tpch.queries()[number]),
     "tpcds": Suite(tpcds.QUERIES, tpcds.tables, tpcds.generate, tpcds.query, tpcds.NULL_ORDER, tpcds.DIALECT),
 }
+
+
+def add_suite(parser: argparse.ArgumentParser) -> None:
+    """The options that `prepared` and `Suite.chosen` read, beside ``--scale``."""
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--queries", help="such as 1-5,9 (default: all)")
+    parser.add_argument("--input", metavar="DIR", help="where the tables are kept (default: build/bench)")
+
+
+def prepared(given: argparse.Namespace) -> tuple[Suite, Path]:
+    """The suite that was asked for, and its tables, which are made if they are not there."""
+    suite = SUITES[given.suite]
+    directory = Path(given.input or ROOT / "build" / "bench") / f"{given.suite}-{given.scale:g}"
+    suite.generate(directory, given.scale)
+    return suite, directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,16 +130,13 @@ def _left(server: ServerProcess) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = program.parser("answers", __doc__)
-    parser.add_argument("suite", choices=SUITES)
+    add_suite(parser)
     program.add_options(parser, scale=(0.01, "1 is about 1 GB of text"), partitions=(4, "reduce partitions"))
-    parser.add_argument("--queries", help="such as 1-5,9 (default: all)")
-    parser.add_argument("--input", metavar="DIR", help="where the tables are kept (default: build/bench)")
     program.add_pairs(parser, "--option", "NAME=VALUE", "spark.shuffle.flight.NAME")
     options = parser.parse_args(arguments)
-    flight, suite = program.pairs(options.option), SUITES[options.suite]
-    directory = Path(options.input or ROOT / "build" / "bench") / f"{options.suite}-{options.scale:g}"
-    suite.generate(directory, options.scale)
-    queries = program.numbers(options.queries) if options.queries else suite.queries
+    flight = program.pairs(options.option)
+    suite, directory = prepared(options)
+    queries = suite.chosen(options.queries)
     with tempfile.TemporaryDirectory(prefix=f"{options.suite}-", dir=options.scratch) as scratch:
         answers, left = run(suite, directory, queries, options.partitions, Path(scratch), flight)
     differ = [found.query for found in answers if found.difference is not None]

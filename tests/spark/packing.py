@@ -21,7 +21,7 @@ from pathlib import Path
 import pyspark
 
 from bench import spark_jobs
-from bench.answers import SUITES, Suite
+from bench.answers import Suite, add_suite, prepared
 from bench.harness import program
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
@@ -35,7 +35,7 @@ PROGRAM = "org.apache.spark.shuffle.flight.rows.StoredRowTimes"
 
 def keep_outputs(suite: Suite, directory: Path, given: argparse.Namespace, scratch: Path, kept: Path) -> None:
     """Run the queries; their map outputs are in folders of `kept`, by query and shuffle."""
-    numbers = program.numbers(given.queries) if given.queries else suite.queries
+    numbers = suite.chosen(given.queries)
     with ExitStack() as running:
         data = scratch / "data"
         server = running.enter_context(ServerProcess(data, scratch / "server.log", ["--merge-below", "0"]))
@@ -57,7 +57,7 @@ def keep_outputs(suite: Suite, directory: Path, given: argparse.Namespace, scrat
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.packing", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("suite", choices=SUITES)
+    add_suite(parser)
     program.add_options(
         parser,
         scale=(1.0, "of the tables"),
@@ -66,14 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rounds=(5, "of which the table has the medians"),
         most=(64, "MiB of stored map outputs of a shuffle"),
     )
-    parser.add_argument("--queries", help="such as 1-5,9 (default: all)")
-    parser.add_argument("--input", metavar="DIR", help="where the tables are kept (default: build/bench)")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where data is stored")
     given = parser.parse_args(arguments)
-    suite = SUITES[given.suite]
-    directory = Path(given.input or ROOT / "build" / "bench") / f"{given.suite}-{given.scale:g}"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    suite.generate(directory, given.scale)
+    suite, directory = prepared(given)
     with tempfile.TemporaryDirectory(prefix="packing-", dir=given.scratch) as scratch:
         kept = Path(scratch) / "kept"
         keep_outputs(suite, directory, given, Path(scratch), kept)

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from bench import spark_jobs
-from bench.answers import SUITES, Suite
+from bench.answers import Suite, add_suite, prepared
 from bench.harness import compare, program
 from bench.harness.server import ServerProcess
 from bench.harness.spark import local_conf
-from bench.harness.spark_driver import ROOT, JobFailed, SparkDriver
+from bench.harness.spark_driver import JobFailed, SparkDriver
 from shuffle_plugins.spark import find_jar, spark_conf
 from tests.spark.conftest import SORT_SHUFFLE
 from tests.spark.decisions import Decided, decided
@@ -94,7 +94,7 @@ def run_query(driver: SparkDriver, sql: str, group: str) -> Decided:
 
 def run(suite: Suite, directory: Path, given: argparse.Namespace, scratch: Path) -> list[Query]:
     """All sides. A driver and a server are started and ended."""
-    numbers = program.numbers(given.queries) if given.queries else suite.queries
+    numbers = suite.chosen(given.queries)
     with ExitStack() as running:
         server = running.enter_context(ServerProcess(scratch / "data", scratch / "server.log"))
         conf = local_conf(scratch, memory=given.memory, partitions=given.partitions) | dict(suite.dialect)
@@ -136,7 +136,7 @@ def verdict(found: Mapping[str, Any], most: int) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.plans", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("suite", choices=SUITES)
+    add_suite(parser)
     program.add_options(
         parser,
         scale=(0.1, "of the tables"),
@@ -147,16 +147,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         memory=("2g", "heap of the driver"),
         most=(0, "queries that may differ beyond those in which sort shuffle differs from itself"),
     )
-    parser.add_argument("--queries", help="such as 1-5,9 (default: all)")
     parser.add_argument("--once", action="store_true", help="sort shuffle runs once: for bytes")
-    parser.add_argument("--input", metavar="DIR", help="where the tables are kept (default: build/bench)")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="where data is stored")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
     given = parser.parse_args(arguments)
-    suite = SUITES[given.suite]
-    directory = Path(given.input or ROOT / "build" / "bench") / f"{given.suite}-{given.scale:g}"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    suite.generate(directory, given.scale)
+    suite, directory = prepared(given)
     with tempfile.TemporaryDirectory(prefix="plans-", dir=given.scratch) as scratch:
         found = report(run(suite, directory, given, Path(scratch)))
     program.publish(found, given.json)
