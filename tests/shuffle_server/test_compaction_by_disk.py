@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from shuffle_server.store import pending_outputs as pending_module
 from shuffle_server.store.compacted_run import CompactedRun
 from shuffle_server.store.compaction_model import CompactionOptions, WritePace, left_over
 from shuffle_server.store.device import KINDS, Device
+from shuffle_server.store.directory import WriteLoad
 from shuffle_server.store.options import StoreOptions
 from shuffle_server.store.ranges import OutputRange
 from shuffle_server.store.store import Store
@@ -212,6 +214,28 @@ def test_a_group_is_full_when_a_partition_of_it_is_worth_a_seek(
     assert store.statistics().compaction.pending == 6 * PARTITIONS * 99
     monkeypatch.setattr(pending_module, "QUIET_SECONDS", 0.0)
     assert store.compaction.merge() == 1
+
+
+def test_rate_of_what_is_written_is_right_from_its_first_second_and_lasts_over_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    load = WriteLoad()
+    load.begun()  # one is being written all the time
+    for second in range(10):
+        load.begun()
+        now += 1
+        load.ended(100)
+        assert 99 < load.rate() < 125, second
+    now += 2  # the disk holds its writers up
+    assert load.rate() > 65
+    load.ended(0)
+    now += 60
+    load.begun()
+    now += 1
+    load.ended(10)
+    assert 9 < load.rate() < 12.5, "what was written before the pause does not count"
 
 
 def test_outputs_that_come_in_have_the_disk_to_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
