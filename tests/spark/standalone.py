@@ -22,9 +22,7 @@ STOP_TIMEOUT_S = 60.0
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 JOINED = re.compile(r"Successfully registered with master (\S+)")
-
-
-LOOPBACK = {"127.0.0.1": (), "127.0.0.2": ()}
+LOOPBACK: Mapping[str, Sequence[str]] = {"127.0.0.1": (), "127.0.0.2": ()}
 
 
 class Standalone:

@@ -10,7 +10,13 @@ import pytest
 from tests.network_namespace import namespace, why_not
 from tests.spark import link
 
-pytestmark = [pytest.mark.spark, pytest.mark.nightly, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.spark, pytest.mark.nightly]
+
+
+@pytest.fixture(autouse=True)
+def needs_a_namespace() -> None:
+    if missing := why_not():
+        pytest.skip(f"this needs a network namespace: {missing}")
 
 
 def test_executors_of_two_hosts_shuffle_over_the_link_and_half_of_the_bytes_cross_it(tmp_path: Path) -> None:

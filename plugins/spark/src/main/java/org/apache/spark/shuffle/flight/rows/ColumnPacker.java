@@ -8,8 +8,8 @@ import java.nio.ByteOrder;
 
 /**
  * Packs a buffer of rows by column: each word of the rows' fixed part becomes a run of values in as few bytes as they need,
- * behind one another, and then come the variable parts, as they are or as {@link HalfBytes}. docs/protocol.md has the bytes; {@link ColumnUnpacker}
- * makes the rows again. One thread at a time.
+ * behind one another, and then come the variable parts, as they are or as {@link HalfBytes}. plugins/spark/rows.md has the
+ * bytes; {@link ColumnUnpacker} makes the rows again. One thread at a time.
  *
  * <p>Rows are words: null bits, a word for each field. A codec looks for repeats in them where there is arithmetic: numbers
  * of a column lie close to each other, or rise, and the word of a variable field is an offset and a size, two small numbers.
