@@ -50,5 +50,5 @@ def test_judge_names_what_is_not_expected_and_what_differs_no_more() -> None:
 def test_spark_whose_suites_cannot_be_run_is_refused() -> None:
     assert line_of("3.5.1").scala == "2.12"
     assert line_of("4.2.0").scala == "2.13"
-    with pytest.raises(ValueError, match=r"Spark 4\.3\.0: the suites run with Spark 4\.2, 3\.5"):
+    with pytest.raises(ValueError, match=r"Spark 4\.3\.0: the suites run with Spark 4\.2, 4\.1, 4\.0, 3\.5"):
         line_of("4.3.0")

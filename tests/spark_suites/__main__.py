@@ -8,13 +8,14 @@ import argparse
 import sys
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
-from tests.spark.server import Server
 from tests.spark_suites.lines import line_of
 from tests.spark_suites.material import HERE, prepare
 from tests.spark_suites.outcomes import Difference, differences, failed, judge, outcomes, read_expected
-from tests.spark_suites.running import MODES, Runner
+from tests.spark_suites.running import Runner
+from tests.spark_suites.serving import MODES, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "org.apache.spark."
@@ -28,11 +29,13 @@ def main() -> int:
     _, expected = read_expected()
     found: list[Difference] = []
     ran: dict[str, list[str]] = {}
-    with tempfile.TemporaryDirectory(dir=work) as scratch, Server(Path(scratch)) as server:
-        runner = Runner(work, material, server.control, given.limit)
+    with ExitStack() as running:
+        scratch = Path(running.enter_context(tempfile.TemporaryDirectory(dir=work)))
+        settings = {mode: running.enter_context(serving(mode, scratch / mode, given.spark)) for mode in given.modes}
+        runner = Runner(work, material, settings, given.limit)
         for name in given.suite or every_suite(given.spark):
             suite = PACKAGE + name.removeprefix(PACKAGE)
-            for mode in given.modes.split(","):
+            for mode in settings:
                 found += compare(runner, suite, mode, given.test)
                 ran.setdefault(suite.removeprefix(PACKAGE), []).extend(outcomes(runner.tsv(suite, mode)))
     return report(*judge(found, ran, expected), len(found))
@@ -47,12 +50,24 @@ def every_suite(version: str) -> list[str]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/spark-suites", description="Spark's own suites over the plugin")
     parser.add_argument("suite", nargs="*", help=f"without {PACKAGE}; default: those of suites.txt, two hours and more")
-    parser.add_argument("--spark", default="4.2.0", metavar="X.Y.Z", help="4.2.0 (default) or 3.5.1 and later")
-    parser.add_argument("--modes", default="flight", help=f"of {', '.join(MODES[1:])}, with commas; default: flight")
+    parser.add_argument(
+        "--spark", default="4.2.0", metavar="X.Y.Z", help="4.0.0 and later, or 3.5.1 and later; default: 4.2.0"
+    )
+    parser.add_argument(
+        "--modes", type=modes, default="flight", help=f"of {', '.join(MODES)}, with commas; default: flight"
+    )
     parser.add_argument("--test", action="append", default=[], metavar="TEXT", help="only tests whose names have TEXT")
     parser.add_argument("--limit", type=float, default=3600, metavar="SECONDS", help="of one suite; default: 3600")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "spark-suites", help="for jars and results")
     return parser.parse_args()
+
+
+def modes(names: str) -> list[str]:
+    """Raises argparse.ArgumentTypeError for one that is not there."""
+    chosen = names.split(",")
+    if unknown := [name for name in chosen if name not in MODES]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: the modes are {', '.join(MODES)}")
+    return chosen
 
 
 def compare(runner: Runner, suite: str, mode: str, containing: list[str]) -> list[Difference]:

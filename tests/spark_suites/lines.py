@@ -16,6 +16,8 @@ class Line:
 
 LINES = {
     "4.2": Line("2.13"),
+    "4.1": Line("2.13", ("-Dhadoop.version=3.4.2", "-Djackson.version=2.20.0", "-Dscalatestplus.mockito=mockito-5-12")),
+    "4.0": Line("2.13", ("-Dhadoop.version=3.4.1", "-Djackson.version=2.18.2", "-Dscalatestplus.mockito=mockito-5-12")),
     "3.5": Line(
         "2.12",
         (

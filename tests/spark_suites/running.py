@@ -4,22 +4,14 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shuffle_plugins.spark import find_jar, spark_conf
+from shuffle_plugins.spark import find_jar
 from tests.spark_suites.lines import line_of
 from tests.spark_suites.material import HERE, Material
 
-MODES = ("sort", "flight", "wire", "encrypted")
-EXTRA = {
-    "flight": {},
-    "wire": {"spark.shuffle.flight.handOver": "off"},
-    "encrypted": {"spark.shuffle.flight.handOver": "off", "spark.io.encryption.enabled": "true"},
-}
-PATIENT = {f"spark.shuffle.flight.{name}": "240s" for name in ("connectTimeout", "ioTimeout", "retryWindow")}
-"""A busy machine is no failure."""
 OPENED = [
     "java.lang",
     "java.lang.invoke",
@@ -62,11 +54,14 @@ TESTING = {
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs suites of ``material``'s Spark; their output is in ``work/out/VERSION/MODE/SUITE.*``."""
+    """Runs suites of ``material``'s Spark; their output is in ``work/out/VERSION/MODE/SUITE.*``.
+
+    ``settings`` are Spark's, by mode; sort shuffle has none.
+    """
 
     work: Path
     material: Material
-    control: str
+    settings: Mapping[str, Mapping[str, str]]
     limit: float
 
     def tsv(self, suite: str, mode: str) -> Path:
@@ -128,10 +123,8 @@ class Runner:
             "log4j2.configurationFile": f"file:{HERE}/log4j2.properties",
         }
         agent = []
-        if mode != "sort":
-            flight = spark_conf(self.control, fallback="never", spark_version=self.material.version)
-            del flight["spark.jars"]  # it is on the class path
-            given |= flight | PATIENT | EXTRA[mode]
+        if mode in self.settings:
+            given |= self.settings[mode]
             agent = [f"-javaagent:{self.material.agent}"]
         return [*(f"-D{name}={value}" for name, value in given.items()), *agent]
 
