@@ -14,13 +14,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-PARTITIONS, KEYS = 2, 100
+SOURCES, KEYS = 2, 100
 TICK_S = 0.01
 TIMEOUT_S = 600.0
 START_S = 8  # more than it takes until a query's first row is answered
 SETTINGS = {
-    "spark.master": "local[6]",  # maps and reducers run at once
-    "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",  # it knows no memory sink
 }
 
@@ -71,7 +69,7 @@ def memory_source(spark: SparkSession) -> Any:
     session: Any = spark
     streams = jvm.org.apache.spark.sql.execution.streaming.sources
     encoder = jvm.org.apache.spark.sql.Encoders.STRING()
-    return streams.LowLatencyMemoryStream.apply(session._jsparkSession, PARTITIONS, encoder)
+    return streams.LowLatencyMemoryStream.apply(session._jsparkSession, SOURCES, encoder)
 
 
 def add(spark: SparkSession, source: Any, lines: Iterable[str]) -> None:

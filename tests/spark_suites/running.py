@@ -56,10 +56,11 @@ TESTING = {
 class Runner:
     """Runs suites of ``material``'s Spark; their output is in ``work/out/VERSION/MODE/SUITE.*``.
 
-    ``settings`` are Spark's, by mode; sort shuffle has none.
+    ``settings`` are Spark's, by mode; sort shuffle has none. Suites work in ``scratch``, which is of this run alone.
     """
 
     work: Path
+    scratch: Path
     material: Material
     settings: Mapping[str, Mapping[str, str]]
     limit: float
@@ -73,7 +74,7 @@ class Runner:
         tsv.parent.mkdir(parents=True, exist_ok=True)
         for old in tsv.parent.glob(f"{suite}.*"):
             old.unlink()
-        scratch = self.work / "scratch" / mode
+        scratch = self.scratch / f"{mode}-suite"
         shutil.rmtree(scratch, ignore_errors=True)
         (scratch / "target/tmp").mkdir(parents=True)
         only = [word for test in tests for word in ("-t", test)] + [
