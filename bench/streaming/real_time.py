@@ -47,6 +47,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         seconds=(10.0, "that count, of each run"),
         warm=(4.0, "seconds before those"),
         rounds=(5, "runs of each query and side"),
+        warm_up=(1, "runs before those, which do not count"),
         partitions=(2, "of each shuffle"),
         executors=(0, "processes of each side; 0: its driver runs the tasks"),
         workers=(1, "more than 1: a further side, whose shuffles are relayed by so many"),
@@ -56,7 +57,7 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
 
 def side_conf(options: argparse.Namespace, scratch: Path) -> dict[str, str]:
     """Settings of Spark with a slot for each task of a query: all of them run at once."""
-    slots = job.SOURCES + options.partitions + 2
+    slots = job.SOURCES + options.partitions + 2  # two are for the job's own look at the answers
     master = f"local[{slots}]"
     if options.executors:
         master = f"local-cluster[{options.executors},{-(-slots // options.executors)},1024]"
@@ -64,19 +65,20 @@ def side_conf(options: argparse.Namespace, scratch: Path) -> dict[str, str]:
     return conf | {
         "spark.master": master,
         "spark.executor.memory": "1g",
+        "spark.sql.leafNodeDefaultParallelism": "1",
         "spark.sql.shuffle.partitions": str(options.partitions),
     }
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run everything; the report. Raises SystemExit if the sides' rows differ."""
-    names = ("rate", "seconds", "warm", "rounds", "partitions", "executors", "workers")
+    names = ("rate", "seconds", "warm", "rounds", "warm_up", "partitions", "executors", "workers")
     report = program.heading("real_time", {name: getattr(options, name) for name in names})
     with ExitStack() as running:
         scratch = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="real-time-", dir=options.scratch)))
         sides = _sides(options, scratch, running)
         runs: dict[str, dict[str, list[Points]]] = {q: {name: [] for name in sides} for q in options.queries}
-        for number in range(options.rounds + 1):  # the first one warms up
+        for number in range(1 - options.warm_up, options.rounds + 1):
             for query in options.queries:
                 answers = {}
                 for name in list(sides)[:: -1 if number % 2 else 1]:
@@ -87,7 +89,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 for name, given in answers.items():
                     points = {point: float(np.percentile(given.latencies_us, q)) for point, q in POINTS.items()}
                     say(f"{query} {number} {name}: " + ", ".join(f"{p} {v:.0f}" for p, v in points.items()))
-                    if number:
+                    if number > 0:
                         runs[query][name].append(points)
     return report | {"queries": {query: _report(own) for query, own in runs.items()}}
 
