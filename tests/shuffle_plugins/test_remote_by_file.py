@@ -321,7 +321,7 @@ def test_an_aborted_writer_leaves_nothing(plugin: RemoteShuffle, master: Shuffle
         for _ in range(2):
             writer.write_batch(rows(0), HashPartitioner("n"))
         assert output_files(server.data_dir)
-    assert not output_files(server.data_dir)
+    wait_until(lambda: not output_files(server.data_dir), "the worker drops what was aborted")
 
 
 def test_without_a_nonce_to_read_all_goes_over_the_wire(
