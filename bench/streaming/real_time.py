@@ -66,7 +66,6 @@ def side_conf(options: argparse.Namespace, scratch: Path) -> dict[str, str]:
         "spark.master": master,
         "spark.executor.memory": "1g",
         "spark.sql.leafNodeDefaultParallelism": "1",
-        "spark.sql.shuffle.partitions": str(options.partitions),
     }
 
 

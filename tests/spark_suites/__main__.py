@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.spark_suites.lines import line_of
+from tests.spark_suites.lines import LINES, line_of
 from tests.spark_suites.material import HERE, prepare
 from tests.spark_suites.outcomes import Difference, differences, failed, judge, outcomes, read_expected
 from tests.spark_suites.running import Runner
@@ -52,9 +52,7 @@ def every_suite(version: str) -> list[str]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/spark-suites", description="Spark's own suites over the plugin")
     parser.add_argument("suite", nargs="*", help=f"without {PACKAGE}; default: those of suites.txt, two hours and more")
-    parser.add_argument(
-        "--spark", default=NEWEST, metavar="X.Y.Z", help="4.0.0 and later, or 3.5.1 and later; default: 4.2.0"
-    )
+    parser.add_argument("--spark", default=NEWEST, metavar="X.Y.Z", help=f"{NEWEST} or another of {', '.join(LINES)}")
     parser.add_argument(
         "--modes", type=modes, default="flight", help=f"of {', '.join(MODES)}, with commas; default: flight"
     )
@@ -66,7 +64,7 @@ def arguments() -> argparse.Namespace:
 
 def modes(names: str) -> list[str]:
     """Raises argparse.ArgumentTypeError for one that is not there."""
-    chosen = names.split(",")
+    chosen = list(dict.fromkeys(names.split(",")))  # each has one server
     if unknown := [name for name in chosen if name not in MODES]:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: the modes are {', '.join(MODES)}")
     return chosen
